@@ -153,7 +153,7 @@ class Router:
         batch: Batch,
         services: list[tuple[int, JobManager | Scheduler | MockExec]],
         now: float,
-        max_turns: int,
+        max_iterations: int,
     ) -> tuple[
         list[tuple[int, int, Batch]],
         list[tuple[int, Batch]],

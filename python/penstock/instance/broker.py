@@ -646,14 +646,14 @@ class Broker:
         except FAULTS as error:
             self._contain_fault(peer, error)
             return 1
-        deliveries, posted, served, turns, failures = exchange
+        deliveries, posted, served, iterations, failures = exchange
         (self._posted if failures else self._unrouted).extend(posted)
         for number in served:
             self._make_due(self._services[number])
         self._deliver(deliveries)
         for number, messages, fault in failures:
             self._fail_serving(self._services[number], messages, fault)
-        return turns
+        return iterations
 
     def _fail_serving(self, attached: _Attached, batch: Batch, fault: BaseException) -> None:
         self._fail(attached, fault)

@@ -30,8 +30,8 @@ pub struct Exchange<F> {
     /// The services that have served messages.
     pub served: Vec<PeerId>,
     /// The number of times that services have served messages and posted others.
-    pub turns: usize,
-    /// The services that have failed in the last turn.
+    pub iterations: usize,
+    /// The services that have failed in the last iteration.
     pub failures: Vec<ExchangeFailure<F>>,
 }
 
@@ -57,7 +57,7 @@ impl<F> fmt::Debug for ExchangeFailure<F> {
 
 impl Router {
     /// Routes messages that peer `from` sends, has `services` serve those for them, routes what they post, and so on,
-    /// until there is nothing for them or they have had `max_turns` turns. A turn is one batch for each service.
+    /// until there is nothing for them, or for `max_iterations` iterations. An iteration is one batch for each service.
     ///
     /// A message for another peer within the daemon ends the exchange: the last deliveries are then for `services`, too.
     pub fn exchange<F>(
@@ -65,17 +65,17 @@ impl Router {
         from: PeerId,
         messages: Vec<Message>,
         services: &mut [(PeerId, &mut dyn InMemoryService<Fault = F>)],
-        max_turns: usize,
+        max_iterations: usize,
     ) -> Exchange<F> {
         let mut exchange = Exchange {
             deliveries: Vec::new(),
             posted: VecDeque::from([(from, messages)]),
             served: Vec::new(),
-            turns: 0,
+            iterations: 0,
             failures: Vec::new(),
         };
         let mut inboxes: Vec<Vec<Message>> = services.iter().map(|_| Vec::new()).collect();
-        while exchange.turns < max_turns {
+        while exchange.iterations < max_iterations {
             let mut routed = Vec::new();
             while let Some((sender, messages)) = exchange.posted.pop_front() {
                 let deliveries = self.route(sender, messages).into_iter();
@@ -98,7 +98,7 @@ impl Router {
             if inboxes.iter().all(Vec::is_empty) {
                 break;
             }
-            exchange.turns += 1;
+            exchange.iterations += 1;
             for ((peer, service), inbox) in services.iter_mut().zip(&mut inboxes) {
                 if inbox.is_empty() {
                     continue;

@@ -290,7 +290,7 @@ impl InMemoryService for Relay {
 fn exchange(
     router: &mut Router,
     topics: &[&str],
-    max_turns: usize,
+    max_iterations: usize,
 ) -> (Exchange<&'static str>, Relay, Relay) {
     router.add_peer(4, "left", OWNER);
     router.add_peer(5, "right", OWNER);
@@ -301,7 +301,7 @@ fn exchange(
     let messages = topics.iter().map(request).collect();
     let services: &mut [(PeerId, &mut dyn InMemoryService<Fault = _>)] =
         &mut [(4, &mut left), (5, &mut right)];
-    let exchange = router.exchange(1, messages, services, max_turns);
+    let exchange = router.exchange(1, messages, services, max_iterations);
     (exchange, left, right)
 }
 
@@ -311,7 +311,7 @@ fn services_in_memory_exchange_messages_until_there_is_none() {
     let (exchange, left, right) = exchange(&mut router, &["left.go", "echo.hello"], 16);
     assert_eq!(left.served, ["left.go", "left.end"]);
     assert_eq!(right.served, ["right.go"]);
-    assert_eq!((exchange.served, exchange.turns), (vec![4, 5], 3));
+    assert_eq!((exchange.served, exchange.iterations), (vec![4, 5], 3));
     assert!(exchange.posted.is_empty() && exchange.failures.is_empty());
     let summary: Vec<_> = exchange
         .deliveries
@@ -344,7 +344,7 @@ fn an_exchange_ends_when_a_service_fails() {
     };
     assert_eq!((failure.peer, failure.fault), (4, "on demand"));
     assert_eq!(failure.messages.len(), 2);
-    // The caller routes the messages that others have posted in this turn.
+    // The caller routes the messages that others have posted in this iteration.
     assert_eq!(exchange.posted.len(), 1);
     assert_eq!(exchange.posted[0].0, 5);
 }

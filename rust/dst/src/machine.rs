@@ -23,8 +23,8 @@ use crate::virtual_kernel::{REAPER, VirtualKernel};
 
 const NAME: &str = "job-exec";
 const URI: &str = "local:///run/penstock.sock";
-/// Turns of the service without input, after which it only occupies itself.
-const MAX_TURNS: usize = 1000;
+/// Iterations of the service without input, after which it only occupies itself.
+const MAX_ITERATIONS: usize = 1000;
 
 /// A core of an execution target.
 pub type Core = (u32, u32);
@@ -195,7 +195,7 @@ impl Machine {
                 JournalContents::decode(&self.journal).expect("its header is synced")
             };
             self.service = Some(Service::new(settings(self.boot), contents));
-            self.turn(network);
+            self.run_service(network);
         }
         if is_reaper_new {
             self.start_reaper();
@@ -213,7 +213,7 @@ impl Machine {
         if let Some(service) = &mut self.service {
             service.register();
         }
-        self.turn(network);
+        self.run_service(network);
     }
 
     /// Hands the service bytes of the daemon.
@@ -230,7 +230,7 @@ impl Machine {
                 service.handle(&message);
             }
         }
-        self.turn(network);
+        self.run_service(network);
     }
 
     fn note_start(&mut self, message: &Message) {
@@ -268,10 +268,10 @@ impl Machine {
         if let Some(service) = &mut self.service {
             service.handle_disconnect();
         }
-        self.turn(network);
+        self.run_service(network);
     }
 
-    /// Kills the service when it has carried out some effects of its next turn, the last one perhaps in part.
+    /// Kills the service when it has carried out some of its next effects, the last one perhaps in part.
     pub fn kill_service(&mut self, effects: usize, torn: usize, network: &mut Network) {
         let now = self.now;
         if let Some(service) = &mut self.service {
@@ -298,9 +298,9 @@ impl Machine {
         self.connection += 1;
     }
 
-    /// Lets the service take its next steps.
-    pub fn turn(&mut self, network: &mut Network) {
-        for _ in 0..MAX_TURNS {
+    /// Runs the service until it is idle.
+    pub fn run_service(&mut self, network: &mut Network) {
+        for _ in 0..MAX_ITERATIONS {
             let now = self.now;
             let Some(service) = &mut self.service else {
                 return;
@@ -416,8 +416,8 @@ impl Machine {
             let hello = Request::Hello { version: VERSION };
             reaper.handle(connection, 0, hello, &mut self.kernel);
         }
-        self.turn_reaper();
-        self.turn(network);
+        self.run_reaper();
+        self.run_service(network);
     }
 
     /// Kills the reaper: tasks continue, with another parent.
@@ -446,11 +446,11 @@ impl Machine {
         if let Some(service) = &mut self.service {
             service.handle_reaper_loss();
         }
-        self.turn(network);
+        self.run_service(network);
     }
 
-    /// Lets the reaper take its next steps.
-    pub fn turn_reaper(&mut self) {
+    /// Runs the reaper until it is idle.
+    pub fn run_reaper(&mut self) {
         loop {
             let Some(reaper) = &mut self.reaper else {
                 return;
@@ -506,7 +506,7 @@ impl Machine {
             return false;
         };
         reaper.handle(connection, id, request, &mut self.kernel);
-        self.turn_reaper();
+        self.run_reaper();
         true
     }
 
@@ -522,7 +522,7 @@ impl Machine {
                 ReaperMessage::Hello(hello) => service.handle_reaper_connection(hello),
                 message => service.handle_reaper_message(message),
             }
-            self.turn(network);
+            self.run_service(network);
         }
         true
     }
@@ -542,7 +542,7 @@ impl Machine {
     pub fn end_process(&mut self, index: usize, code: u8) {
         if let Some(pid) = self.pid(index) {
             self.kernel.end(pid, WaitStatus::Exited(code));
-            self.turn_reaper();
+            self.run_reaper();
         }
     }
 
@@ -567,8 +567,8 @@ impl Machine {
     pub fn free_disk(&mut self, network: &mut Network) {
         self.is_full = false;
         self.kernel.is_full = false;
-        self.turn_reaper();
-        self.turn(network);
+        self.run_reaper();
+        self.run_service(network);
     }
 
     /// Lets the power fail: nothing runs, and a part of what was not synced is lost.
@@ -605,8 +605,8 @@ impl Machine {
         if let Some(service) = &mut self.service {
             service.advance(now);
         }
-        self.turn_reaper();
-        self.turn(network);
+        self.run_reaper();
+        self.run_service(network);
     }
 
     // --- checks

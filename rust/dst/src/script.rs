@@ -116,7 +116,7 @@ steps! {
     Cut = "cut", 3, 10, Network;
     /// A client stops reading, or reads again: client.
     Slow = "slow", 1, 5, Network;
-    /// The service is killed after some effects of its turn: how many, bytes of a torn record.
+    /// The service is killed after some of its effects: how many, bytes of a torn record.
     KillService = "kill-service", 2, 14, Service;
     /// Journal and log of the service cannot be written, or can: whether.
     JournalFull = "journal-full", 1, 6, Service;

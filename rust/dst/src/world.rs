@@ -59,7 +59,7 @@ struct SchedulerProcess {
 }
 
 impl SchedulerProcess {
-    fn turn(&mut self, now: f64, network: &mut Network) {
+    fn run(&mut self, now: f64, network: &mut Network) {
         while self.scheduler.schedule(now) {}
         for message in self.scheduler.take_out() {
             message.encode(&mut self.unsent);
@@ -182,7 +182,7 @@ impl World {
                 decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
                 unsent: Vec::new(),
             };
-            process.turn(self.now, &mut self.network.borrow_mut());
+            process.run(self.now, &mut self.network.borrow_mut());
             self.scheduler = Some(process);
         }
     }
@@ -345,7 +345,7 @@ impl World {
             for message in &messages {
                 process.scheduler.handle(message);
             }
-            process.turn(self.now, &mut network);
+            process.run(self.now, &mut network);
             let violations = process.scheduler.take_violations();
             if is_over || matches!(process.scheduler.phase(), Phase::Failed(_)) {
                 network.close(link, End::Peer);
@@ -439,7 +439,7 @@ impl World {
         let network = Rc::clone(&self.network);
         self.machine.advance(&mut network.borrow_mut());
         if let Some(process) = &mut self.scheduler {
-            process.turn(self.now, &mut network.borrow_mut());
+            process.run(self.now, &mut network.borrow_mut());
         }
     }
 

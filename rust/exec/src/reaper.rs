@@ -31,7 +31,7 @@ const SIGKILL: u32 = libc::SIGKILL as u32;
 /// The state machine of a reaper.
 ///
 /// The event loop passes in requests ([`handle`](Self::handle)), exits ([`reap`](Self::reap)) and lost connections,
-/// calls [`step`](Self::step) and [`commit`](Self::commit) in every turn, and sends the messages of
+/// calls [`step`](Self::step) and [`commit`](Self::commit) in every iteration, and sends the messages of
 /// [`take_messages`](Self::take_messages). No status is in a message before it is in the log.
 #[derive(Debug)]
 pub struct Reaper {
@@ -78,7 +78,7 @@ enum Child {
     Stray,
 }
 
-/// A request that waits for its turn.
+/// A request that is outstanding.
 #[derive(Debug)]
 enum Queued {
     Spawn(Batch),
@@ -401,7 +401,7 @@ impl Reaper {
         }
     }
 
-    /// Reports empty jobs, and writes the records of this turn to the log. If the log cannot be written, the messages are held, and the next call
+    /// Reports empty jobs, and writes the new records to the log. If the log cannot be written, the messages are held, and the next call
     /// retries.
     pub fn commit<K: Kernel>(&mut self, kernel: &mut K) {
         if mem::take(&mut self.is_scan_due) {

@@ -57,7 +57,7 @@ impl World {
         self.reaper.handle(SERVICE, 1, request, &mut self.kernel);
         let mut events = Vec::new();
         let mut result = None;
-        for message in self.turn() {
+        for message in self.run() {
             match message {
                 Message::Events(more) => events.extend(more),
                 Message::Done { errno, .. } => result = Some(errno),
@@ -67,8 +67,8 @@ impl World {
         (events, result.expect("every request ends"))
     }
 
-    /// Turns until nothing is left to do.
-    fn turn(&mut self) -> Vec<Message> {
+    /// Runs the reaper until it is idle.
+    fn run(&mut self) -> Vec<Message> {
         let mut messages = Vec::new();
         loop {
             let exits = std::mem::take(&mut self.kernel.ended);
@@ -91,7 +91,7 @@ impl World {
             Message::Events(events) => events,
             _ => Vec::new(),
         };
-        self.turn().into_iter().flat_map(events).collect()
+        self.run().into_iter().flat_map(events).collect()
     }
 
     fn start(&mut self, job: u64, rank: u32) -> Pid {
@@ -142,7 +142,7 @@ fn a_status_is_sent_after_it_is_logged() {
     let pid = world.start(1, 0);
     world.kernel.is_full = true;
     world.kernel.end(pid, EXITED);
-    assert_eq!(world.turn(), []);
+    assert_eq!(world.run(), []);
     world.reaper.commit(&mut world.kernel);
     assert!(world.reaper.has_unwritten_records());
     world.kernel.is_full = false;
@@ -438,7 +438,7 @@ fn events_go_to_every_service_and_answers_to_the_one() {
     let second = ConnectionId(9);
     let hello = Request::Hello { version: VERSION };
     world.reaper.handle(second, 0, hello, &mut world.kernel);
-    world.turn();
+    world.run();
     let pid = world.start_quietly(1, 0);
     world.kernel.end(pid, EXITED);
     let exits = std::mem::take(&mut world.kernel.ended);
@@ -528,13 +528,10 @@ fn a_signal_waits_for_tasks_that_are_queued() {
         let signal = SIGUSR1;
         reaper.handle(SERVICE, id, Request::Signal { target, signal }, kernel);
     }
-    let results = world
-        .turn()
-        .into_iter()
-        .filter_map(|message| match message {
-            Message::Done { id, errno } => Some((id, errno)),
-            _ => None,
-        });
+    let results = world.run().into_iter().filter_map(|message| match message {
+        Message::Done { id, errno } => Some((id, errno)),
+        _ => None,
+    });
     assert_eq!(results.collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 0)]);
     let (last, _) = world.kernel.spawned.last().expect("one").to_owned();
     assert_eq!(last, task(1, 99));
@@ -566,7 +563,7 @@ fn a_list_has_all_tasks_that_were_requested_before_it() {
     reaper.disconnect(SERVICE);
     reaper.handle(new, 3, Request::List, kernel);
     let mut started = 0;
-    for message in world.turn() {
+    for message in world.run() {
         match message {
             Message::Events(events) => {
                 let is_start = |event: &&Event| matches!(event, Event::Started { .. });
@@ -598,7 +595,7 @@ fn only_the_messages_of_starts_may_wait() {
     world.reaper.reap(&exits, 0);
     world.reaper.commit(&mut world.kernel);
     assert!(world.reaper.has_urgent_messages());
-    let [first, rest @ ..] = &world.turn()[..] else {
+    let [first, rest @ ..] = &world.run()[..] else {
         unreachable!("messages")
     };
     assert!(
@@ -612,9 +609,9 @@ fn only_the_messages_of_starts_may_wait() {
     assert!(!world.reaper.has_messages());
     // A known task is reported at once, as are a list and the end of other requests.
     assert!(is_urgent(&mut world, start()));
-    world.turn();
+    world.run();
     assert!(is_urgent(&mut world, Request::List));
-    world.turn();
+    world.run();
     assert!(is_urgent(&mut world, Request::Forget(Vec::new())));
 }
 

@@ -115,7 +115,7 @@ impl BulkRequest {
 /// The open requests of one peer, in their order.
 type PeerRequests = VecDeque<BulkRequest>;
 
-/// The open requests, by peer, in the order of their turns.
+/// The open requests by peer, the peer whose slice is next first.
 #[derive(Debug, Default)]
 pub(crate) struct BulkRequests {
     open: VecDeque<PeerRequests>,
@@ -141,7 +141,7 @@ impl BulkRequests {
             self.open.push_back(PeerRequests::from([bulk]));
         }
         while self.open_ids() > MAX_OPEN_IDS {
-            self.take_turn(cx);
+            self.run_next_slice(cx);
         }
         Reply::Deferred
     }
@@ -152,7 +152,7 @@ impl BulkRequests {
     }
 
     /// Does a slice for the peer that has waited longest.
-    pub(crate) fn take_turn(&mut self, cx: &mut Context) {
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
         let Some(mut peer) = self.open.pop_front() else {
             return;
         };

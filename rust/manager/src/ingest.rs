@@ -497,7 +497,7 @@ impl Submission {
 #[derive(Debug)]
 pub(crate) struct Submissions {
     jobs_per_slice: u64,
-    /// In the order of their turns.
+    /// The one whose slice is next is the first.
     open: VecDeque<Submission>,
     /// Complete ones: the jobs for which no step was done yet.
     complete: VecDeque<IdRange>,
@@ -559,7 +559,7 @@ impl Submissions {
         submission.hide(cx);
         self.open.push_back(submission);
         while self.open_bytes() > MAX_OPEN_BYTES {
-            self.take_turn(cx, census);
+            self.run_next_slice(cx, census);
         }
         Ok(Reply::Deferred)
     }
@@ -591,14 +591,14 @@ impl Submissions {
         counts.sum()
     }
 
-    /// Whether [`take_turn`](Self::take_turn) has something to do.
+    /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
     pub(crate) fn is_open(&self) -> bool {
         !(self.open.is_empty() && self.complete.is_empty() && self.rejected.is_empty())
     }
 
     /// Does a slice: of the steps of complete submissions, else of the removal of rejected ones, else of the submission that
     /// has waited longest.
-    pub(crate) fn take_turn(&mut self, cx: &mut Context, census: &mut Census) {
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context, census: &mut Census) {
         if self.step_complete(cx) || self.remove_rejected(cx) {
             return;
         }

@@ -215,7 +215,7 @@ impl Manager {
         let cx = &mut self.cx;
         self.scheduler.send_allocs(cx);
         self.elastic.probe_scheduler(cx);
-        self.scheduler.begin_turn();
+        self.scheduler.begin_batch();
         self.perform();
         self.assert_records();
         std::mem::take(&mut self.out)

@@ -31,7 +31,7 @@ pub(crate) struct Purger {
     purged: Vec<JobId>,
     /// When the limits were last checked and nothing in excess was left.
     checked: f64,
-    /// Requests with jobs that are still to be removed, in the order of their turns.
+    /// Requests with jobs that are still to be removed, the one whose slice is next in front.
     open: VecDeque<OpenPurge>,
 }
 
@@ -163,7 +163,7 @@ impl Purger {
     }
 
     /// Removes the next jobs of the request that has waited longest.
-    fn take_turn(&mut self, cx: &mut Context, census: &mut Census) {
+    fn run_next_slice(&mut self, cx: &mut Context, census: &mut Census) {
         let Some(mut open) = self.open.pop_front() else {
             return;
         };
@@ -204,7 +204,7 @@ impl Purger {
 
     /// Removes the next jobs of a request, and jobs that exceed the configured limits, if a check is due.
     pub(crate) fn advance(&mut self, cx: &mut Context, census: &mut Census) {
-        self.take_turn(cx, census);
+        self.run_next_slice(cx, census);
         if self
             .limits_deadline(cx, census)
             .is_none_or(|time| time > cx.now)

@@ -101,9 +101,9 @@ impl Queries {
         self.watchers.answer_drains(cx, census);
     }
 
-    /// Sends the next parts of open listings, as many as one turn may send.
+    /// Sends the next parts of open listings, as many as one slice has.
     pub(crate) fn send_listing_parts(&mut self, cx: &mut Context, census: &Census) {
-        self.listings.take_turn(cx, census);
+        self.listings.send_slice(cx, census);
     }
 
     /// Whether a listing can send its next part.

@@ -77,8 +77,9 @@ impl Manager {
     /// of a request about many jobs, or for many.
     pub fn advance(&mut self, now: f64) {
         self.begin(now);
-        self.bulk.take_turn(&mut self.cx);
-        self.submissions.take_turn(&mut self.cx, &mut self.census);
+        self.bulk.run_next_slice(&mut self.cx);
+        self.submissions
+            .run_next_slice(&mut self.cx, &mut self.census);
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);

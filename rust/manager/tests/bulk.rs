@@ -102,7 +102,7 @@ fn errors_come_in_the_order_of_the_request() {
     named.push(8);
     let raise = json!({"ids": named, "type": "cancel", "severity": 0, "note": ""});
     let mut out = bench.request("job-manager.raise", &raise);
-    // Before its turn the running job ends by itself.
+    // Before its slice the running job ends by itself.
     out.extend(bench.end(running, 0));
     out.extend(bench.advance());
     let response = body(from(&out, "job-manager.raise"));

@@ -94,7 +94,7 @@ fn a_short_listing_does_not_wait_for_a_long_one() {
     let mut bench = Bench::new();
     let all = many(&mut bench, JOBS);
     let long = list(&mut bench, "a", &json!({"attrs": ["id"]}));
-    // The long listing has sent a part and takes the next turn; then comes the short one.
+    // The long listing has sent a part and sends the next one; then comes the short one.
     let mut out = list(&mut bench, "b", &json!({"attrs": ["id"], "ids": [all[3]]}));
     out.extend(bench.manager.flush().unwrap());
     let to_b = |message: &Message| message.routes.as_ref().unwrap().last().unwrap() == b"b";

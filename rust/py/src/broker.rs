@@ -219,7 +219,7 @@ impl Router {
     }
 
     /// Takes the batch's messages and leaves it empty. Returns the deliveries that are left with their senders, the
-    /// messages that are not routed, the services that have served messages, the number of turns, and the failures.
+    /// messages that are not routed, the services that have served messages, the number of iterations, and the failures.
     fn exchange(
         &mut self,
         py: Python<'_>,
@@ -227,7 +227,7 @@ impl Router {
         batch: &Bound<'_, Batch>,
         services: Vec<(u32, Core<'_>)>,
         now: f64,
-        max_turns: usize,
+        max_iterations: usize,
     ) -> PyResult<Exchanged> {
         let borrowed = services
             .iter()
@@ -249,7 +249,7 @@ impl Router {
             let mut services: Vec<_> = services
                 .map(|(peer, each)| (*peer, each as &mut dyn InMemoryService<Fault = PyErr>))
                 .collect();
-            router.exchange(peer, messages, &mut services, max_turns)
+            router.exchange(peer, messages, &mut services, max_iterations)
         });
         let deliveries = exchange.deliveries.into_iter();
         let posted = exchange.posted.into_iter();
@@ -262,7 +262,7 @@ impl Router {
                 .map(|(sender, messages)| (sender, Batch { messages }))
                 .collect(),
             exchange.served,
-            exchange.turns,
+            exchange.iterations,
             failures
                 .map(|failure| {
                     let messages = failure.messages;

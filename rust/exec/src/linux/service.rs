@@ -578,7 +578,7 @@ impl EventLoop {
     }
 
     fn read_output(&mut self, service: &mut Service) {
-        // Each reader once a turn: the results of these reads may ask for the next ones.
+        // Each reader once a call: the results of these reads may ask for the next ones.
         for _ in 0..self.reads.len() {
             if !self.can_read_output() {
                 return;

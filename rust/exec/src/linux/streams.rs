@@ -21,7 +21,7 @@ use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
 use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
-/// Reads of one stream for one event: others are to have their turn.
+/// Reads of one stream for one event, so that it does not delay the others.
 const MAX_READS_PER_EVENT: usize = 16;
 /// Descriptors that the reaper has for one task at most, and those that it has in any case.
 const MAX_TASK_DESCRIPTORS: u64 = 4;

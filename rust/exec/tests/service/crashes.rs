@@ -126,7 +126,7 @@ impl World {
             if let Some(service) = &mut self.service {
                 service.handle_reaper_loss();
             }
-            self.turn_service();
+            self.run_service();
         }
     }
 }

@@ -85,9 +85,9 @@ fn send(world: &mut World, topic: &str, payload: &Value) -> Vec<u32> {
 
 fn responses(world: &mut World) -> Vec<u32> {
     let mut errnums = Vec::new();
-    world.turn_service();
+    world.run_service();
     while world.deliver_to_reaper() || world.deliver_from_reaper() || !world.to_manager.is_empty() {
-        world.turn_service();
+        world.run_service();
         while let Some(message) = world.to_manager.pop_front() {
             if matches!(message.method(), "input" | "resize" | "signal") {
                 errnums.push(message.errnum());
@@ -112,7 +112,7 @@ fn input_is_acknowledged_when_the_task_has_room_for_it() {
     world.kernel.inputs.entry(TASK).or_default().room = 100;
     let reaper = world.reaper.as_mut().expect("it runs");
     reaper.write_input(TASK.job, &mut world.kernel);
-    world.turn_reaper();
+    world.run_reaper();
     assert_eq!(responses(&mut world), [0]);
     assert_eq!(write(&mut world, 3, "dHdv", true), [0]);
     let written = &world.kernel.inputs[&TASK];

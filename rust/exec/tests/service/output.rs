@@ -34,7 +34,7 @@ fn a_job_that_writes_too_much_is_ended() {
     service.take_output_size(JobId::new(1), 1000);
     service.take_output_size(JobId::new(1), 1001);
     world.run();
-    world.turn_service();
+    world.run_service();
     world.run();
     assert!(world.job(1).notes[0].starts_with("more than 1000 bytes of output"));
     assert_eq!(world.job(1).statuses, [15]);
@@ -52,7 +52,7 @@ fn output_is_followed_to_the_end_of_its_job() {
         .handle(&output.with_flags(flags).with_matchtag(9));
     let mut texts = Vec::new();
     let collect = |world: &mut World, texts: &mut Vec<Value>| {
-        world.turn_service();
+        world.run_service();
         while let Some(message) = world.to_manager.pop_front() {
             if message.topic() == "job-exec.output" {
                 let errnum = message.errnum();

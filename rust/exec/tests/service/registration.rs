@@ -109,7 +109,7 @@ fn settings_are_changed_at_run_time() {
     world.service_mut().take_output_size(JobId::new(1), 101);
     let is_kill =
         |(_, _, request): &(ConnectionId, u32, Request)| matches!(request, Request::Kill(_));
-    world.turn_service();
+    world.run_service();
     assert!(!world.to_reaper.iter().any(is_kill));
     world.advance(1.5);
     assert!(world.to_reaper.iter().any(is_kill));

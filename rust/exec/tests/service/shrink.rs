@@ -131,7 +131,7 @@ fn what_a_task_that_ended_by_itself_has_left_is_killed_before_its_target_is_rele
     let child = world.kernel.fork(leader);
     world.kernel.leave_session(child);
     world.kernel.end(leader, exited(0));
-    world.turn_reaper();
+    world.run_reaper();
     world.run();
     assert_eq!(pids(&world), [kept, child]);
     shrink(&mut world, "4");

@@ -189,7 +189,7 @@ impl World {
         self.service = Some(Service::new(self.settings.clone(), journal));
     }
 
-    /// Kills the service after it has carried out some effects of its last turn, the next one perhaps in part.
+    /// Kills the service after it has carried out some of its last effects, the next one perhaps in part.
     pub fn crash_service(&mut self, effects: usize, torn: usize) {
         let mut left = effects;
         while let Some(service) = &mut self.service {
@@ -226,7 +226,7 @@ impl World {
         if let Some(service) = &mut self.service {
             service.handle_disconnect();
         }
-        self.turn_service();
+        self.run_service();
         self.to_manager.clear();
     }
 
@@ -249,7 +249,7 @@ impl World {
             self.is_connected = true;
             service.register();
         }
-        self.turn_service();
+        self.run_service();
     }
 
     pub fn connect_reaper(&mut self) {
@@ -278,7 +278,7 @@ impl World {
         let hello = Request::Hello { version: VERSION };
         let reaper = self.reaper.as_mut().expect("started");
         reaper.handle(connection, 0, hello, &mut self.kernel);
-        self.turn_reaper();
+        self.run_reaper();
         let position = self.from_reaper.iter().position(|(to, message)| {
             *to == connection && matches!(message, ReaperMessage::Hello(_))
         });
@@ -289,7 +289,7 @@ impl World {
         if let (ReaperMessage::Hello(hello), Some(service)) = (hello, &mut self.service) {
             service.handle_reaper_connection(hello);
         }
-        self.turn_service();
+        self.run_service();
     }
 
     /// Kills the reaper: tasks continue, with another parent.
@@ -316,11 +316,11 @@ impl World {
         if let Some(service) = &mut self.service {
             service.handle_reaper_loss();
         }
-        self.turn_service();
+        self.run_service();
     }
 
-    /// Lets the service take its next steps.
-    pub fn turn_service(&mut self) {
+    /// Runs the service until it is idle.
+    pub fn run_service(&mut self) {
         loop {
             let Some(service) = &mut self.service else {
                 return;
@@ -411,7 +411,7 @@ impl World {
             return false;
         };
         service.handle(&message);
-        self.turn_service();
+        self.run_service();
         true
     }
 
@@ -431,7 +431,7 @@ impl World {
             return false;
         };
         reaper.handle(connection, id, request, &mut self.kernel);
-        self.turn_reaper();
+        self.run_reaper();
         true
     }
 
@@ -443,7 +443,7 @@ impl World {
             && let Some(service) = &mut self.service
         {
             service.handle_reaper_message(message);
-            self.turn_service();
+            self.run_service();
         }
         true
     }
@@ -468,7 +468,7 @@ impl World {
         }
     }
 
-    pub fn turn_reaper(&mut self) {
+    pub fn run_reaper(&mut self) {
         let Some(reaper) = &mut self.reaper else {
             return;
         };
@@ -510,7 +510,7 @@ impl World {
                 self.without_server.insert(self.owners[&pid]);
             }
             self.kernel.end(pid, status);
-            self.turn_reaper();
+            self.run_reaper();
         }
     }
 
@@ -544,7 +544,7 @@ impl World {
         if let Some(service) = &mut self.service {
             service.advance(self.now);
         }
-        self.turn_service();
+        self.run_service();
     }
 
     /// Delivers everything that is under way.

@@ -1,7 +1,7 @@
 //! `Listings`: `job-list.list` in parts, so that a long listing does not delay other peers.
 //!
-//! A listing sends one part in each turn until it is complete. Rows show the jobs as they are when
-//! their part is made; jobs that are submitted meanwhile are not listed.
+//! The open listings send their rows in slices, one for each call of [`Manager::take_messages`](crate::Manager::take_messages).
+//! Rows show the jobs as they are when their part is made; jobs that are submitted meanwhile are not listed.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -24,12 +24,12 @@ use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
-/// Maximum number of rows made in one turn by all listings together: a few milliseconds' work.
-const ROWS_PER_TURN: usize = 250;
-/// Maximum number of jobs examined in one turn.
-const JOBS_PER_TURN: usize = 10_000;
+/// Maximum number of rows in one slice, of all listings together: a few milliseconds' work.
+const ROWS_PER_SLICE: usize = 250;
+/// Maximum number of jobs examined in one slice.
+const JOBS_EXAMINED_PER_SLICE: usize = 10_000;
 /// The same of jobs that are only put in order: no row is made of them.
-const ORDERED_JOBS_PER_TURN: usize = 50_000;
+const ORDERED_JOBS_PER_SLICE: usize = 50_000;
 
 /// The jobs that a listing examines next.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum ListingPosition {
 struct ActiveOrder {
     /// The jobs with smaller ids are still to be examined.
     below: Bound<JobId>,
-    /// The greatest possible number of active jobs among these; `None` before the first turn.
+    /// The greatest possible number of active jobs among these; `None` before the first slice.
     left: Option<u64>,
     running: Smallest<(Reverse<u64>, JobId)>,
     pending: Smallest<(Reverse<Option<u32>>, JobId)>,
@@ -141,7 +141,7 @@ struct ListingPart {
     is_last: bool,
 }
 
-/// The remaining budget of a turn.
+/// The remaining budget of a slice.
 struct Effort {
     rows: usize,
     looks: usize,
@@ -280,7 +280,7 @@ impl Listing {
         effort: &mut Effort,
     ) -> bool {
         let mut left = order.left.unwrap_or_else(|| census.tally(None).active());
-        let mut looks = ORDERED_JOBS_PER_TURN;
+        let mut looks = ORDERED_JOBS_PER_SLICE;
         for (id, job) in jobs.range((Bound::Unbounded, order.below)).rev() {
             if left == 0 {
                 break;
@@ -303,7 +303,7 @@ impl Listing {
     }
 }
 
-/// The open listings, in the order of their turns.
+/// The open listings, the one that sends next first.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
     open: VecDeque<Listing>,
@@ -337,12 +337,12 @@ impl Listings {
         Ok(Reply::Empty)
     }
 
-    /// Takes one turn: sends a part of the listing that has waited longest and, if that part was its
+    /// Sends a slice: a part of the listing that has waited longest and, if that part was its
     /// last, parts of the next listings.
-    pub(crate) fn take_turn(&mut self, cx: &mut Context, census: &Census) {
+    pub(crate) fn send_slice(&mut self, cx: &mut Context, census: &Census) {
         let mut effort = Effort {
-            rows: ROWS_PER_TURN,
-            looks: JOBS_PER_TURN,
+            rows: ROWS_PER_SLICE,
+            looks: JOBS_EXAMINED_PER_SLICE,
         };
         while !effort.is_spent() {
             let mut open = self.open.iter();

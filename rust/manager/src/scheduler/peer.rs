@@ -87,8 +87,9 @@ pub(crate) struct SchedulerPeer {
     pub(super) session: Session,
     /// Jobs to request resources for.
     pub(super) queued: BTreeSet<QueuePosition>,
-    /// Bytes of the alloc requests of this turn.
-    pub(super) bytes_this_turn: usize,
+    /// Bytes of the alloc requests of this batch, which the next [`Manager::take_messages`](crate::Manager::take_messages)
+    /// takes.
+    pub(super) bytes_this_batch: usize,
     /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
     pub(super) is_stopped: bool,
     /// Whether nothing is requested for now.
@@ -125,7 +126,7 @@ impl SchedulerPeer {
             writer,
             session: Session::default(),
             queued: BTreeSet::new(),
-            bytes_this_turn: 0,
+            bytes_this_batch: 0,
             is_stopped: false,
             is_paused: false,
         }
@@ -146,9 +147,9 @@ impl SchedulerPeer {
         self.is_paused = false;
     }
 
-    /// Begins a new turn, with a fresh budget of alloc requests.
-    pub(crate) fn begin_turn(&mut self) {
-        self.bytes_this_turn = 0;
+    /// Begins a new batch of messages, with a fresh budget of alloc requests.
+    pub(crate) fn begin_batch(&mut self) {
+        self.bytes_this_batch = 0;
     }
 
     /// The route of the scheduler, if one is ready.

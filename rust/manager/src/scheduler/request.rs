@@ -20,8 +20,8 @@ use crate::event::Event;
 use crate::handshake::{AllocMode, FreeMode, Handshake};
 use crate::rpc;
 
-/// Bytes of alloc requests in one turn: some thousand jobs of the usual size.
-const MAX_ALLOC_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
+/// Bytes of alloc requests in one batch of messages: some thousand jobs of the usual size.
+const MAX_ALLOC_BYTES_PER_BATCH: usize = 4 * 1024 * 1024;
 
 /// Approximate size of an alloc request without its jobspec, in bytes.
 const ALLOC_OVERHEAD_BYTES: usize = 80;
@@ -73,7 +73,7 @@ impl SchedulerPeer {
         }
     }
 
-    /// Sends alloc requests in queue order, up to the limits of mode and turn. Stops when the
+    /// Sends alloc requests in queue order, up to the limits of mode and batch. Stops when the
     /// scheduler's send buffer is full.
     pub(crate) fn send_allocs(&mut self, cx: &mut Context) {
         let Handshake::Ready(_, mode) = cx.handshake() else {
@@ -86,7 +86,7 @@ impl SchedulerPeer {
             if !self.has_room(mode) {
                 return self.displace_last(cx);
             }
-            if self.bytes_this_turn >= MAX_ALLOC_BYTES_PER_TURN || self.is_backlogged(cx) {
+            if self.bytes_this_batch >= MAX_ALLOC_BYTES_PER_BATCH || self.is_backlogged(cx) {
                 return;
             }
             let Some(position) = self.queued.pop_first() else {
@@ -99,7 +99,7 @@ impl SchedulerPeer {
             dialogue.advance(AllocInput::Request);
             let is_elastic = record.elastic_request().is_some();
             let jobspec = Arc::clone(dialogue.request());
-            self.bytes_this_turn += jobspec.text().len() + ALLOC_OVERHEAD_BYTES;
+            self.bytes_this_batch += jobspec.text().len() + ALLOC_OVERHEAD_BYTES;
             let job = TypedPayload::Alloc(PendingJob {
                 id,
                 priority: record.priority(),
@@ -120,7 +120,7 @@ impl SchedulerPeer {
         scheduler.is_some_and(|scheduler| cx.backlogged.contains(scheduler))
     }
 
-    /// Whether alloc requests are left for the next turn.
+    /// Whether alloc requests are left for the next batch.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
         let Handshake::Ready(_, mode) = cx.handshake() else {
             return false;

@@ -106,7 +106,7 @@ impl Bench {
         self.tag
     }
 
-    /// The messages of the following turns, until none is left.
+    /// The messages that follow, until none is left.
     pub fn rest(&mut self) -> Vec<Message> {
         let mut out = Vec::new();
         while self.manager.has_more() {
