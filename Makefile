@@ -129,7 +129,7 @@ configuration: $(VENV)/.built  ## The files that follow from declarations: keys 
 	$(BIN)/python tests/support/roles_page.py
 	$(BIN)/python tests/support/metrics_page.py
 
-# Builds everything once, then the dependents of each removed branch: half an hour.
+# Builds everything once, then the dependents of each removed branch: some minutes.
 mutations: $(VENV)/.checked  ## Removes branches from the source, one at a time: a test must fail
 	$(BIN)/python tests/conformance/mutations.py
 

@@ -52,6 +52,7 @@ __all__ = [
     "USER",
     "USERID_UNKNOWN",
     "AbortRequest",
+    "AttributeResponse",
     "Batch",
     "ChangeResponse",
     "ConfigReloadRequest",
@@ -90,6 +91,7 @@ __all__ = [
     "Simulation",
     "StartRequest",
     "StartResponse",
+    "StateResponse",
     "StreamCancelRequest",
     "SubscriptionRequest",
     "TaskPlacement",
@@ -752,6 +754,16 @@ class StartResponse:
 class HookResponse:
     @staticmethod
     def ended(job: int, status: int, note: str) -> bytes: ...
+
+@final
+class AttributeResponse:
+    @staticmethod
+    def immutable(value: str) -> bytes: ...
+
+@final
+class StateResponse:
+    @staticmethod
+    def run(duration: float) -> bytes: ...
 
 def exit_status(wait_status: int) -> int: ...
 def read_object(request: Message) -> dict[str, Any]: ...

@@ -7,11 +7,13 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import (
+    AttributeResponse,
     Batch,
     ConfigReloadRequest,
     NameRequest,
     ServiceRequest,
     ShutdownRequest,
+    StateResponse,
     SubscriptionRequest,
     __version__,
     topic,
@@ -134,12 +136,12 @@ class ControlService:
         if not self._broker.unsubscribe(self._origin(request), prefix):
             raise RequestError(errno.ENOENT, f"not subscribed to `{prefix}`")
 
-    def _attr_get(self, request: Message) -> dict[str, Any]:
+    def _attr_get(self, request: Message) -> bytes:
         name = NameRequest.read(request).name
         value = self._attributes.get(name)
         if value is None:
             raise RequestError(errno.ENOENT, f"no attribute `{name}`")
-        return {"value": value, "flags": 1}
+        return AttributeResponse.immutable(value)
 
     def _config_get(self, _request: Message) -> dict[str, Any]:
         return self._config
@@ -167,9 +169,9 @@ class ControlService:
             "build": {"version": __version__},
         }
 
-    def _state(self, _request: Message) -> dict[str, Any]:
+    def _state(self, _request: Message) -> bytes:
         # The socket exists in this state only: a client can never see Flux's other states.
-        return {"state": "run", "duration": self._broker.clock.monotonic() - self._start}
+        return StateResponse.run(self._broker.clock.monotonic() - self._start)
 
     def _shutdown(self, request: Message) -> None:
         require_owner(request)

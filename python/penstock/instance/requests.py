@@ -30,8 +30,8 @@ class Deferred(Enum):
 
 DEFERRED = Deferred.DEFERRED
 
-# The payload of the response; None for an empty one.
-Handler = Callable[["Message"], Mapping[str, Any] | Deferred | None]
+# The payload of the response, as its keys or as its bytes; None for an empty one.
+Handler = Callable[["Message"], Mapping[str, Any] | bytes | Deferred | None]
 # Handlers by topic.
 Handlers = Mapping[str, Handler]
 
@@ -58,7 +58,7 @@ def serve(request: Message, methods: Handlers) -> Message | None:
         payload = handler(request)
         if payload is DEFERRED:
             return None
-        response = request.respond(None if payload is None else dict(payload))
+        response = request.respond(dict(payload) if isinstance(payload, Mapping) else payload)
     except RequestError as error:
         return error_response(request, error.errnum, error.text)
     except FAULTS:

@@ -34,10 +34,13 @@ pub struct AttributeResponse<'a> {
     /// The value.
     #[serde(borrow)]
     pub value: Text<'a>,
-    /// 1 for an attribute that does not change.
+    /// [`IMMUTABLE`] for an attribute that does not change.
     #[serde(default)]
     pub flags: i64,
 }
+
+/// Flag of [`AttributeResponse`]: the attribute does not change.
+pub const IMMUTABLE: i64 = 1;
 
 /// The response to `groups.get`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,13 +56,6 @@ pub struct ConfigReloadRequest<'a> {
     /// The whole configuration, an object.
     #[serde(borrow, deserialize_with = "object_document")]
     pub config: Json<'a>,
-}
-
-/// The response to `config.reload`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConfigReloadResponse {
-    /// The keys whose values have changed.
-    pub changed: Vec<String>,
 }
 
 /// `broker.shutdown`: ends the instance. Running jobs are cancelled unless it says otherwise.
@@ -88,6 +84,5 @@ impl Payload for NameRequest<'_> {}
 impl Payload for AttributeResponse<'_> {}
 impl Payload for GroupResponse<'_> {}
 impl Payload for ConfigReloadRequest<'_> {}
-impl Payload for ConfigReloadResponse {}
 impl Payload for ShutdownRequest {}
 impl Payload for StateResponse<'_> {}

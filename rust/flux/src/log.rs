@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{Payload, Text, objects};
+use crate::payload::{Payload, Text};
 
 /// `log.dmesg`, streaming: the retained lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,36 +14,10 @@ pub struct DmesgRequest {
     pub nobacklog: bool,
 }
 
-/// A response to `log.dmesg`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DmesgResponse<'a> {
-    /// Lines, the oldest first.
-    #[serde(borrow, deserialize_with = "objects")]
-    pub lines: Vec<LogLine<'a>>,
-}
-
-/// A line of the log.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LogLine<'a> {
-    /// Seconds since the epoch.
-    pub timestamp: f64,
-    /// The severity: `debug`, `info`, `warning`, `error` or `critical`.
-    #[serde(borrow)]
-    pub level: Text<'a>,
-    /// The component that has logged the line.
-    #[serde(borrow)]
-    pub component: Text<'a>,
-    /// The text.
-    #[serde(borrow)]
-    pub text: Text<'a>,
-    /// Its number, ascending.
-    pub sequence: u64,
-}
-
 /// `log.append`: appends a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppendRequest<'a> {
-    /// The severity, as in [`LogLine`].
+    /// The severity: `debug`, `info`, `warning`, `error` or `critical`.
     #[serde(borrow)]
     pub level: Text<'a>,
     /// The text.
@@ -60,7 +34,5 @@ pub struct ClearRequest {
 }
 
 impl Payload for DmesgRequest {}
-impl Payload for DmesgResponse<'_> {}
-impl Payload for LogLine<'_> {}
 impl Payload for AppendRequest<'_> {}
 impl Payload for ClearRequest {}

@@ -1,6 +1,7 @@
 //! The responses of services in Python: their payloads in the form of the wire, as Rust services write them.
 
 use penstock_flux::Payload;
+use penstock_flux::broker::{AttributeResponse, IMMUTABLE, StateResponse};
 use penstock_flux::exec::{
     Exception, Finish, NoData, Release, ReleasedRanks, StartResponse, StartResponseType,
 };
@@ -87,7 +88,38 @@ impl PyHookResponse {
     }
 }
 
+/// The response to `attr.get`.
+#[pyclass(module = "penstock._core", name = "AttributeResponse", frozen)]
+struct PyAttributeResponse;
+
+#[pymethods]
+impl PyAttributeResponse {
+    /// The payload of the response: the value of an attribute that does not change.
+    #[staticmethod]
+    fn immutable(value: &str) -> Vec<u8> {
+        let value = value.into();
+        let flags = IMMUTABLE;
+        AttributeResponse { value, flags }.to_payload()
+    }
+}
+
+/// The response to `state-machine.get`.
+#[pyclass(module = "penstock._core", name = "StateResponse", frozen)]
+struct PyStateResponse;
+
+#[pymethods]
+impl PyStateResponse {
+    /// The payload of the response: requests have been served for this many seconds.
+    #[staticmethod]
+    fn run(duration: f64) -> Vec<u8> {
+        let state = "run".into();
+        StateResponse { state, duration }.to_payload()
+    }
+}
+
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyStartResponse>()?;
-    module.add_class::<PyHookResponse>()
+    module.add_class::<PyHookResponse>()?;
+    module.add_class::<PyAttributeResponse>()?;
+    module.add_class::<PyStateResponse>()
 }
