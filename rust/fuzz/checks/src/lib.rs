@@ -1,14 +1,20 @@
-//! Invariants of idsets, hostlists and resource sets for arbitrary input.
+//! Invariants of the formats, the wire and the services for arbitrary input.
 //!
 //! Each check takes any bytes, and panics if an invariant is violated. The fuzz targets beside this crate search for
 //! such bytes; `tests/corpus.rs` replays the inputs in `corpus/`, on any toolchain.
 
+mod conversation;
 pub mod hostlist_ops;
 pub mod hostlist_text;
 pub mod idset_ops;
 pub mod idset_text;
 pub mod intervals;
+pub mod jobspec_text;
+pub mod manager_messages;
+pub mod resource_messages;
 pub mod rset_text;
+pub mod scheduler_messages;
+pub mod wire_frames;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -18,12 +24,17 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 pub type Check = fn(&[u8]);
 
 /// Every check by the name of its fuzz target and of its folder in `corpus/`.
-pub const CHECKS: [(&str, Check); 5] = [
+pub const CHECKS: [(&str, Check); 10] = [
     ("hostlist_ops", hostlist_ops::check),
     ("hostlist_text", hostlist_text::check),
     ("idset_ops", idset_ops::check),
     ("idset_text", idset_text::check),
+    ("jobspec_text", jobspec_text::check),
+    ("manager_messages", manager_messages::check),
+    ("resource_messages", resource_messages::check),
     ("rset_text", rset_text::check),
+    ("scheduler_messages", scheduler_messages::check),
+    ("wire_frames", wire_frames::check),
 ];
 
 /// The most operations that are done.

@@ -45,6 +45,37 @@ fn idset_texts_hold() {
 }
 
 #[test]
+fn jobspec_texts_hold() {
+    replay("jobspec_text", penstock_checks::jobspec_text::check);
+}
+
+#[test]
+fn conversations_with_the_job_manager_hold() {
+    replay("manager_messages", penstock_checks::manager_messages::check);
+}
+
+#[test]
+fn conversations_with_the_resource_module_hold() {
+    replay(
+        "resource_messages",
+        penstock_checks::resource_messages::check,
+    );
+}
+
+#[test]
+fn conversations_with_the_scheduler_hold() {
+    replay(
+        "scheduler_messages",
+        penstock_checks::scheduler_messages::check,
+    );
+}
+
+#[test]
+fn wire_frames_hold() {
+    replay("wire_frames", penstock_checks::wire_frames::check);
+}
+
+#[test]
 fn rset_texts_hold() {
     replay("rset_text", penstock_checks::rset_text::check);
 }
