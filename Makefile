@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: bench-scale run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
+.PHONY: bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
 	capi install-capi test-capi
@@ -109,6 +109,10 @@ test-optional: $(VENV)/.checked  ## The features that need numpy and pyarrow: ar
 test-peers: $(VENV)/.checked  ## Compares the results of the idset and hostlist libraries with those of other libraries
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest tests/peers
+
+test-peer-suites: $(VENV)/.built  ## The own tests of ClusterShell and python-hostlist, with our modules in place of theirs
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt PyYAML
+	$(BIN)/python tests/peers/suites.py
 
 # Other workloads with another COMPARE_SEED.
 COMPARE_WORKLOADS ?= 5000

@@ -15,7 +15,10 @@ RESOURCES = {
     "the time: use a `Clock`": Resource(
         r"time\.(time|monotonic|perf_counter|process_time|clock_gettime)(_ns)?"
         r"|datetime\.(datetime|date)\.(now|utcnow|today)|trio\.(current_time|lowlevel\.current_clock)",
-        {"clock.py": "the system's clock"},
+        {
+            "clock.py": "the system's clock",
+            "compat/ClusterShell/NodeUtils.py": "when the cache of a source of groups expires",
+        },
     ),
     "a blocking sleep": Resource(
         r"time\.sleep",
@@ -32,6 +35,7 @@ RESOURCES = {
             "cli/attach.py": "the number of a writer of input",
             "cli/bulksubmit.py": "the order of shuffled jobs",
             "client/tokens.py": "the tokens of submissions",
+            "compat/ClusterShell/RangeSet.py": "the nodes that `pick` picks",
         },
     ),
     "a socket: use `System.network`, or a client": Resource(
@@ -52,6 +56,7 @@ RESOURCES = {
         {
             "instance/processes.py": "the real children",
             "cli/alloc.py": "the command of `penstock alloc`",
+            "compat/ClusterShell/NodeUtils.py": "the commands of a source of groups",
             "cli/attach.py": "stops and interrupts itself",
             "cli/terminal.py": "the process that restores the terminal",
             "cli/exec.py": "executes `penstock-exec`",

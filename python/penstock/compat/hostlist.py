@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import penstock
 from penstock.errors import BadHostlist, HostlistError, IdsetError
@@ -39,6 +39,7 @@ __all__ = [
     "expand_rangelist",
     "format_range",
     "numeric_sort_key",
+    "numeric_sort_key_regexp",
     "numerically_sorted",
     "parse_slurm_tasks_per_node",
     "remove_duplicates",
@@ -57,12 +58,8 @@ _NUMBER = re.compile(r"([0-9]+)")
 _TASKS = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
-def __getattr__(name: str) -> NoReturn:
-    if name == "numeric_sort_key_regexp":
-        raise NotImplementedError(
-            f"hostlist.{name} is not part of penstock.compat: numeric_sort_key makes the keys"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+numeric_sort_key_regexp = re.compile("([0-9]+)|([^0-9]+)")
+"""Finds the parts of a name that `numeric_sort_key` makes its key of."""
 
 
 def expand_hostlist(hostlist: str, allow_duplicates: bool = False, sort: bool = False) -> list[str]:

@@ -105,7 +105,7 @@ def test_exported_names_are_listed():
 
 
 def test_a_name_that_no_original_has_is_an_attribute_error():
-    for original in ("flux", "flux.resource", "hostlist"):
+    for original in ("flux", "flux.resource", "hostlist", "ClusterShell"):
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             module(original).nothing  # noqa: B018
 

@@ -59,6 +59,7 @@ def test_no_third_party_package_is_needed_by_library_or_client():
         "penstock.jobspec",
         "penstock.compat.flux.resource",
         "penstock.compat.hostlist",
+        "penstock.compat.ClusterShell.NodeSet",
     ):
         names = packages(f"import {module}")
         assert names <= {"penstock", *sys.stdlib_module_names}, module

@@ -1,0 +1,33 @@
+"""`ClusterShell`: the modules that need no execution of commands on nodes.
+
+| in place of | import |
+|---|---|
+| `ClusterShell.RangeSet` | `penstock.compat.ClusterShell.RangeSet` |
+| `ClusterShell.NodeSet` | `penstock.compat.ClusterShell.NodeSet` |
+| `ClusterShell.NodeUtils` | `penstock.compat.ClusterShell.NodeUtils` |
+
+Example:
+    >>> from penstock.compat.ClusterShell.NodeSet import NodeSet
+    >>> str(NodeSet("node[1-9/2]") | NodeSet("node2"))
+    'node[1-3,5,7,9]'
+
+What executes commands on nodes, such as `ClusterShell.Task`, raises `NotImplementedError`.
+"""
+
+from typing import NoReturn
+
+__all__: list[str] = []
+
+_EXECUTION = (
+    "CLI Communication Engine Event Gateway MsgTree Propagation Task Topology Worker".split()
+)
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _EXECUTION:
+        hint = "penstock.client.Client runs jobs on nodes"
+    elif name == "Defaults":
+        hint = "give the defaults to penstock.compat.ClusterShell.NodeSet"
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise NotImplementedError(f"ClusterShell.{name} is not part of penstock.compat: {hint}")

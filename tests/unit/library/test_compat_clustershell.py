@@ -1,0 +1,354 @@
+"""`penstock.compat.ClusterShell`; its own tests run by `make test-peer-suites`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.compat.ClusterShell import NodeUtils
+from penstock.compat.ClusterShell.NodeSet import (
+    AUTOSTEP_DISABLED,
+    RESOLVER_NOGROUP,
+    NodeSet,
+    NodeSetException,
+    NodeSetExternalError,
+    NodeSetParseError,
+    NodeSetParseRangeError,
+    expand,
+    fold,
+    grouplist,
+)
+from penstock.compat.ClusterShell.NodeUtils import (
+    GroupResolver,
+    GroupResolverConfig,
+    GroupResolverConfigError,
+    GroupResolverIllegalCharError,
+    GroupResolverSourceError,
+    GroupSource,
+    GroupSourceNoUpcall,
+    UpcallGroupSource,
+    YAMLGroupLoader,
+)
+from penstock.compat.ClusterShell.RangeSet import (
+    RangeSet,
+    RangeSetException,
+    RangeSetND,
+    RangeSetParseError,
+)
+
+# An index is a text: numbers of different padding, negative ones, and some above 32 bits.
+INDEXES = st.sets(
+    st.builds(
+        lambda number, width: f"{number:0{width}d}" if number >= 0 else str(number),
+        st.integers(-12, 120) | st.integers(2**32 - 6, 2**32 + 6),
+        st.sampled_from([0, 0, 0, 2, 3]),
+    ),
+    max_size=12,
+)
+
+
+def in_order(indexes):
+    return sorted(indexes, key=lambda text: (0 if text[0] == "-" else len(text), int(text)))
+
+
+@given(INDEXES, st.sampled_from([None, 2, 3, 4]))
+@example({"4294967294"}, None)  # The greatest id of an IDset.
+def test_a_rangeset_is_an_ordered_set_of_texts(indexes, autostep):
+    ranges = RangeSet(indexes, autostep=autostep)
+    assert list(ranges) == in_order(indexes)
+    assert len(ranges) == len(indexes)
+    assert [ranges[at] for at in range(len(ranges))] == in_order(indexes)
+    assert [ranges.index(text) for text in in_order(indexes)] == list(range(len(indexes)))
+    if indexes:
+        assert set(RangeSet(str(ranges))) == indexes
+    assert {text for part in ranges.contiguous() for text in part} == indexes
+    assert [text for part in ranges.split(3) for text in part] == in_order(indexes)
+    assert pickle.loads(pickle.dumps(ranges)) == ranges == copy.deepcopy(ranges)
+
+
+@given(INDEXES, INDEXES)
+def test_combinations_of_rangesets_are_those_of_sets(left, right):
+    a, b = RangeSet(left), RangeSet(right)
+    for name in ("union", "intersection", "difference", "symmetric_difference"):
+        expected = getattr(left, name)(right)
+        assert set(getattr(a, name)(b)) == expected
+        changed = a.copy()
+        getattr(changed, "update" if name == "union" else f"{name}_update")(b)
+        assert changed == expected
+    assert (a <= b, a < b, a >= b, a > b) == (
+        left <= right,
+        left < right,
+        left >= right,
+        left > right,
+    )
+    assert a.isdisjoint(b) == left.isdisjoint(right)
+
+
+@given(st.lists(st.tuples(*[st.sets(st.integers(0, 5), min_size=1, max_size=3)] * 3), max_size=4))
+def test_a_fold_has_every_vector_once(boxes):
+    vectors = [[RangeSet(axis) for axis in box] for box in boxes]
+    folded = RangeSetND(vectors)
+    expected = {(a, b, c) for one, other, last in vectors for a in one for b in other for c in last}
+    assert len(folded) == len(list(folded)) == len(expected)
+    assert set(folded) == expected
+    for at, vector in enumerate(folded):
+        assert folded[at] == vector
+        assert folded.index(vector) == at
+
+
+NAMES = st.sets(
+    st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["n", "rack", "a-"]),
+        st.integers(0, 3),
+        st.sampled_from(["", "x", "-ib"]),
+        st.sampled_from(["", "0", "1", "01"]),
+    ),
+    max_size=12,
+)
+
+
+@given(NAMES, NAMES)
+def test_combinations_of_nodesets_are_those_of_sets(left, right):
+    a, b = NodeSet.fromlist(left), NodeSet.fromlist(right)
+    assert set(a) == left
+    assert set(NodeSet(str(a))) == left
+    for name in ("union", "intersection", "difference", "symmetric_difference"):
+        assert set(getattr(a, name)(b)) == getattr(left, name)(right)
+    assert (a <= b, a >= b, a == b) == (left <= right, left >= right, left == right)
+    assert [a[at] for at in range(len(a))] == list(a)
+    assert [a.index(name) for name in a] == list(range(len(a)))
+    assert set(a[1::2]) == set(list(a)[1::2])
+    assert set(pickle.loads(pickle.dumps(a))) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("n[0-10/2]", "n[0,2,4,6,8,10]"),
+        (" n1 , n[2,05] ! n2 ", "n[1,05]"),
+        ("n[1-9]&n[5-20]^n[7-8],x", "n[5-6,9],x"),
+        ("n0[1-3]0", "n[010,020,030]"),
+        ("r[1-2]n[1-3],r3n[1-3]", "r[1-3]n[1-3]"),
+        ("a%b[1-2]", "a%b[1-2]"),
+        ("  ", ""),
+    ],
+)
+def test_texts(text, folded):
+    assert str(NodeSet(text)) == folded == fold(text)
+    assert expand(text) == list(NodeSet(folded))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("n[1-", NodeSetParseError),
+        ("n1]", NodeSetParseError),
+        ("n1,,n2", NodeSetParseError),
+        ("n1!", NodeSetParseError),
+        ("[1-2][3-4]", NodeSetParseError),
+        ("n[1-3/2]0", NodeSetParseError),
+        ("n[]", NodeSetParseRangeError),
+        ("n[3-1]", NodeSetParseRangeError),
+        ("n[1-01]", NodeSetParseRangeError),
+    ],
+)
+def test_errors_of_texts(text, error):
+    with pytest.raises(error) as raised:
+        NodeSet(text)
+    assert isinstance(raised.value, NodeSetException)
+    with pytest.raises(RangeSetException):
+        RangeSet(text)
+
+
+def test_a_large_range_costs_what_its_text_costs():
+    nodes = NodeSet("n[1-4000000000]")
+    assert len(nodes) == 4_000_000_000
+    assert nodes[-1] == "n4000000000"
+    assert str(nodes - NodeSet("n[2-3999999999]")) == "n[1,4000000000]"
+    with pytest.raises(AssertionError, match="range too large"):
+        RangeSet("1-100000000000")
+
+
+def test_steps_and_axes_of_texts():
+    nodes = NodeSet("n1,n3,n5,n9", autostep=3)
+    assert str(nodes) == "n[1-5/2,9]"
+    assert str(NodeSet(nodes, autostep=AUTOSTEP_DISABLED)) == "n[1,3,5,9]"
+    grid = NodeSet("r[1-2]n[1-2]", fold_axis=[-1])
+    assert str(grid) == "r1n[1-2],r2n[1-2]"
+
+
+def test_pick():
+    nodes = NodeSet("n[1-9],r[1-3]x[1-3]")
+    assert len(nodes.pick(4)) == 4
+    assert nodes.pick(4) < nodes
+    assert nodes.pick(99) == nodes
+    assert len(RangeSet("01-09").pick(3)) == 3
+
+
+def test_add_rejects_what_is_no_index():
+    with pytest.raises(ValueError, match="expected a decimal number"):
+        RangeSet().add("x")
+    with pytest.raises(RangeSetParseError, match='invalid step usage : "3/2"'):
+        RangeSet("3/2")
+
+
+# Groups.
+
+SOURCE = GroupSource("local", {"gpu": "n[1-4]", "cpu": ["n[5-6]", "n7"], "all": "@gpu,@cpu"})
+RESOLVER = GroupResolver(SOURCE)
+RESOLVER.add_source(GroupSource("rack", {"r1": "n[1-2]", "r2": "n[3-4]", "both": "@r[1-2]"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("@gpu", "n[1-4]"),
+        ("@gpu!@rack:r1", "n[3-4]"),
+        ("@all&n[4-9]", "n[4-7]"),
+        ("@rack:both", "n[1-4]"),
+        ("@rack:r[1-2]", "n[1-4]"),
+        ("@*", "n[1-7]"),
+        ("@rack:*", "n[1-4]"),
+        ("@@", "all,cpu,gpu"),
+        ("@@rack", "both,r[1-2]"),
+        ("n?!*[1-2]", "n[3-7]"),
+        ("@nothing", ""),
+    ],
+)
+def test_groups_in_texts(text, folded):
+    assert str(NodeSet(text, resolver=RESOLVER)) == folded
+
+
+def test_groups_are_characters_without_a_resolver():
+    assert list(NodeSet("@gpu", resolver=RESOLVER_NOGROUP)) == ["@gpu"]
+
+
+def test_groups_of_nodes():
+    nodes = NodeSet("n[1-5]", resolver=RESOLVER)
+    assert nodes.regroup() == "@gpu,n5"
+    assert nodes.regroup("rack", noprefix=True) == "@both,n5"
+    assert nodes.regroup("rack", overlap=True) == "@rack:both,@rack:r[1-2],n5"
+    found = {name: tuple(map(str, sets)) for name, sets in nodes.groups("rack").items()}
+    assert found["@rack:r2"] == ("n[3-4]", "n[3-4]")
+    assert grouplist("rack", RESOLVER) == ["both", "r1", "r2"]
+
+
+def test_errors_of_groups():
+    with pytest.raises(GroupResolverSourceError):
+        NodeSet("@none:x", resolver=RESOLVER)
+    with pytest.raises(NodeSetParseError, match="recursion"):
+        NodeSet("@a", resolver=GroupResolver(GroupSource("s", {"a": "@b", "b": "@a"})))
+    failing = UpcallGroupSource("s", "exit 3")
+    with pytest.raises(NodeSetExternalError, match="GroupSourceQueryFailed: exit 3"):
+        NodeSet("@a", resolver=GroupResolver(failing))
+    with pytest.raises(NodeSetExternalError, match="Not enough working methods"):
+        NodeSet.fromall(resolver=GroupResolver(failing))
+    with pytest.raises(GroupSourceNoUpcall):
+        failing.resolv_reverse("n1")
+    with pytest.raises(GroupResolverIllegalCharError, match="illegal character '@'"):
+        GroupResolver(GroupSource("s", {"a@": "n"}), illegal_chars="@").grouplist()
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Writes files, and returns the resolver of `groups.conf`."""
+
+    def write(**files):
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/").replace("_", ".")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return GroupResolverConfig(str(tmp_path / "groups.conf"))
+
+    return write
+
+
+def test_upcalls_of_a_configuration(config):
+    resolver = config(
+        groups_conf="""
+[Main]
+default: file
+confdir: $CFGDIR/more
+
+[file,again]
+map: sed -n 's/^$GROUP: //p' $CFGDIR/$SOURCE
+list: sed -n 's/:.*//p' $CFGDIR/$SOURCE
+reverse: grep -w $NODE $CFGDIR/$SOURCE | sed 's/:.*//'
+""",
+        file="gpu: n1 n2\ncpu: n[3-4]\n",
+        again="x: y\n",
+        more__other_conf="[bulk]\nmapall: printf 'a: n[1-2]\\nb: n2\\n'\ncache_time: 60\n",
+    )
+    assert resolver.sources() == ["file", "again", "bulk"]
+    assert str(NodeSet("@gpu,@again:x,@bulk:*", resolver=resolver)) == "n[1-2],y"
+    assert str(NodeSet("@*", resolver=resolver)) == "n[1-4]"
+    assert NodeSet("n1", resolver=resolver).regroup() == "n1"
+    assert list(NodeSet("n1", resolver=resolver).groups()) == ["@gpu"]
+    assert NodeSet("n[1-2]", resolver=resolver).regroup("bulk") == "@bulk:a"
+
+
+def test_the_cache_of_upcalls_expires(monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(NodeUtils.time, "time", lambda: now)
+    outputs = iter(["n1", "n2"])
+    source = UpcallGroupSource("s", "command", cache_time=10)
+    monkeypatch.setattr(source, "_upcall_read", lambda *_: next(outputs))
+    assert (source.resolv_map("g"), source.resolv_map("g")) == ("n1", "n1")
+    now += 10
+    assert source.resolv_map("g") == "n2"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[s]\nlist: echo x\n", r"\[s\]: expected an option `map` or `mapall`"),
+        ("[Main]\ndefault: x\n[s]\nmap: echo n\n", 'Default group source not found: "x"'),
+        ("[s]\nmap: echo n\ncache_time: soon\n", "cache_time"),
+        ("map: echo\n", "no section headers"),
+    ],
+)
+def test_errors_of_a_configuration(config, text, error):
+    resolver = config(groups_conf=text)
+    with pytest.raises(GroupResolverConfigError, match=error):
+        resolver.grouplist()
+
+
+def test_groups_in_yaml(config):
+    pytest.importorskip("yaml", reason="PyYAML is not installed")
+    resolver = config(
+        groups_conf="[Main]\ndefault: roles\nautodir: $CFGDIR/d $CFGDIR/none\n",
+        d__a_yaml="roles:\n  gpu: 'n[1-4]'\n  list: [n5, 'n[6-7]']\n  none:\nrack:\n  r1: n1\n",
+        d__ignored_txt="x",
+    )
+    assert resolver.sources() == ["roles", "rack"]
+    assert str(NodeSet("@gpu,@list,@none", resolver=resolver)) == "n[1-7]"
+    broken = config(groups_conf="[Main]\nautodir: $CFGDIR/d\n", d__b_yaml="roles: {1: n1}\n")
+    with pytest.raises(GroupResolverConfigError, match="invalid group 1"):
+        broken.grouplist()
+
+
+def test_yaml_without_pyyaml_is_an_error_that_says_so(tmp_path, monkeypatch):
+    (tmp_path / "a.yaml").write_text("s: {g: n1}")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(GroupResolverConfigError, match="install PyYAML"):
+        YAMLGroupLoader(str(tmp_path / "a.yaml"))
+
+
+def test_the_standard_resolver_reads_the_user_s_files(tmp_path):
+    (tmp_path / "groups.conf").write_text("[s]\nmap: echo n[1-3]\n")
+    code = "from penstock.compat.ClusterShell.NodeSet import fold; print(fold('@any'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"CLUSTERSHELL_CFGDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert done.stdout == "n[1-3]\n"
