@@ -94,7 +94,7 @@ impl World {
     pub fn check_step(&mut self) {
         match self.last_start.take() {
             Some(Ok(())) => self.check_restored(),
-            Some(Err(error)) => self.check_start(&error),
+            Some(Err(error)) => self.check_start(&error.to_string()),
             None => {}
         }
         self.machine.check_cores();

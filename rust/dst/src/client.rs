@@ -1,6 +1,7 @@
 //! Clients: what they have requested, and what the responses promise.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use penstock_flux::errno;
 use penstock_flux::job_info::EventlogWatchResponse;
@@ -9,6 +10,24 @@ use penstock_flux::job_list::ListResponse;
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use crate::network::{End, LinkId, Network};
+
+/// A rule of a protocol, or a promise to a client, that a response breaks: which one, and how.
+#[derive(Debug)]
+pub struct BrokenPromise(String);
+
+impl fmt::Display for BrokenPromise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BrokenPromise {}
+
+impl From<penstock_flux::Error> for BrokenPromise {
+    fn from(error: penstock_flux::Error) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// A submission, under its token.
 #[derive(Debug, Clone)]
@@ -43,20 +62,20 @@ impl Promises {
     }
 
     /// Records the ids of a submission.
-    fn acknowledge(&mut self, number: usize, ids: Vec<u64>) -> Result<(), String> {
+    fn acknowledge(&mut self, number: usize, ids: Vec<u64>) -> Result<(), BrokenPromise> {
         let Some(submission) = self.submissions.get_mut(number) else {
             return Ok(());
         };
         if ids.len() != submission.count {
-            return Err(format!(
+            return Err(BrokenPromise(format!(
                 "submission {number} of {} jobs got {ids:?}",
                 submission.count
-            ));
+            )));
         }
         match &submission.ids {
-            Some(before) if *before != ids => Err(format!(
+            Some(before) if *before != ids => Err(BrokenPromise(format!(
                 "submission {number} got {before:?}, and {ids:?} when it was repeated"
-            )),
+            ))),
             _ => {
                 submission.ids = Some(ids);
                 Ok(())
@@ -65,12 +84,12 @@ impl Promises {
     }
 
     /// Records an event of a job, the one at this place of its log.
-    fn see(&mut self, job: u64, place: usize, line: &str) -> Result<(), String> {
+    fn see(&mut self, job: u64, place: usize, line: &str) -> Result<(), BrokenPromise> {
         let seen = self.events.entry(job).or_default();
         match seen.get(place) {
-            Some(before) if before != line => Err(format!(
+            Some(before) if before != line => Err(BrokenPromise(format!(
                 "job {job}: event {place} was {before:?}, and is {line:?} now"
-            )),
+            ))),
             Some(_) => Ok(()),
             None => {
                 seen.push(line.to_owned());
@@ -212,10 +231,12 @@ impl Client {
     /// # Errors
     ///
     /// A response breaks a rule or a promise: which one.
-    pub fn receive(&mut self, bytes: &[u8], promises: &mut Promises) -> Result<(), String> {
+    pub fn receive(&mut self, bytes: &[u8], promises: &mut Promises) -> Result<(), BrokenPromise> {
         let mut messages = Vec::new();
         let fed = self.decoder.feed(bytes, &mut messages);
-        fed.map_err(|error| format!("the daemon sends a client a broken frame: {error}"))?;
+        fed.map_err(|error| {
+            BrokenPromise(format!("the daemon sends a client a broken frame: {error}"))
+        })?;
         for message in messages {
             if message.kind == MessageType::Response {
                 self.take_response(&message, promises)?;
@@ -224,46 +245,48 @@ impl Client {
         Ok(())
     }
 
-    fn take_response(&mut self, response: &Message, promises: &mut Promises) -> Result<(), String> {
+    fn take_response(
+        &mut self,
+        response: &Message,
+        promises: &mut Promises,
+    ) -> Result<(), BrokenPromise> {
         let (tag, errnum) = (response.matchtag, response.errnum());
         let Some(outstanding) = self.outstanding.get_mut(&tag) else {
-            return Err(format!(
+            return Err(BrokenPromise(format!(
                 "a response to no request: {} {errnum}",
                 response.topic()
-            ));
+            )));
         };
         if response.topic() != outstanding.topic {
-            return Err(format!(
+            return Err(BrokenPromise(format!(
                 "{} is answered as {}",
                 outstanding.topic,
                 response.topic()
-            ));
+            )));
         }
         if errnum != 0 {
             let purpose = outstanding.purpose.clone();
             self.outstanding.remove(&tag);
             if matches!(purpose, Purpose::Submit(_)) && errnum == errno::EEXIST {
-                return Err("a token names another submission".to_owned());
+                return Err(BrokenPromise("a token names another submission".to_owned()));
             }
             return Ok(());
         }
         match &mut outstanding.purpose {
             Purpose::Submit(number) => {
-                let ids: SubmitCopiesResponse =
-                    response.read().map_err(|error| error.to_string())?;
+                let ids: SubmitCopiesResponse = response.read()?;
                 let ids = ids.ids.into_iter().map(penstock_flux::JobId::get).collect();
                 promises.acknowledge(*number, ids)?;
             }
             Purpose::Watch(job, place) => {
-                let event: EventlogWatchResponse<'_> =
-                    response.read().map_err(|error| error.to_string())?;
+                let event: EventlogWatchResponse<'_> = response.read()?;
                 for line in event.event.lines() {
                     promises.see(*job, *place, line)?;
                     *place += 1;
                 }
             }
             Purpose::Wait(job) => {
-                let rows: ListResponse = response.read().map_err(|error| error.to_string())?;
+                let rows: ListResponse = response.read()?;
                 if !rows.jobs.is_empty() {
                     promises.ended.insert(*job);
                 }

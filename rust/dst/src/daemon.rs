@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::error::Error;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -168,24 +169,26 @@ fn settings() -> Settings {
     }
 }
 
-fn open_manager(now: f64) -> Result<Manager, String> {
-    let store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)
-        .map_err(|error| error.to_string())?;
-    let manager = Manager::open(store, settings(), now);
-    let mut manager = manager.map_err(|error| error.to_string())?;
+fn open_manager(now: f64) -> Result<Manager, Box<dyn Error>> {
+    let store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
+    let mut manager = Manager::open(store, settings(), now)?;
     // A submission of several jobs is open for some time.
     manager.set_submission_slice(1);
     Ok(manager)
 }
 
-fn make_resource(base: &Arc<ResourceSet>, manager: &Manager) -> Result<ResourceModule, String> {
-    let events = manager
-        .store()
-        .resource_events()
-        .map_err(|error| error.to_string())?;
+fn make_resource(
+    base: &Arc<ResourceSet>,
+    manager: &Manager,
+) -> Result<ResourceModule, Box<dyn Error>> {
+    let events = manager.store().resource_events()?;
     let events = events.iter().map(String::as_str);
-    ResourceModule::new(Arc::clone(base), Config::default(), None, events)
-        .map_err(|error| error.to_string())
+    Ok(ResourceModule::new(
+        Arc::clone(base),
+        Config::default(),
+        None,
+        events,
+    )?)
 }
 
 impl Daemon {
@@ -200,7 +203,7 @@ impl Daemon {
         placement: Placement,
         now: f64,
         monotonic: f64,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Box<dyn Error>> {
         let manager = open_manager(now)?;
         let resource = make_resource(&base, &manager)?;
         let mut daemon = Self {
@@ -267,14 +270,11 @@ impl Daemon {
     /// # Errors
     ///
     /// The store fails.
-    pub fn end(&mut self) -> Result<(), String> {
+    pub fn end(&mut self) -> Result<(), penstock_store::Error> {
         if self.failures.contains_key(&Role::Manager) {
             return Ok(());
         }
-        self.manager
-            .flush()
-            .map(drop)
-            .map_err(|error| error.to_string())
+        self.manager.flush().map(drop)
     }
 
     // --- peers

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ pub struct World {
     scheduler: Option<SchedulerProcess>,
     placement: Placement,
     /// The result of the last start of the daemon, which is still to be checked.
-    pub(crate) last_start: Option<Result<(), String>>,
+    pub(crate) last_start: Option<Result<(), Box<dyn Error>>>,
     pub(crate) clients: Vec<Client>,
     pub(crate) promises: Promises,
     base: Arc<ResourceSet>,
@@ -361,7 +362,8 @@ impl World {
         {
             match input {
                 Input::Data(bytes) => {
-                    if let Err(text) = client.receive(&bytes, &mut self.promises) {
+                    if let Err(broken) = client.receive(&bytes, &mut self.promises) {
+                        let text = broken.to_string();
                         self.violations.push(Violation::new("response", text));
                     }
                 }
