@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock._core import job_result, job_state
 from penstock.errors import WireError
 from penstock.hostlist import Hostlist
 from penstock.idset import IDset
@@ -29,13 +30,13 @@ __all__ = ["Job", "JobException", "JobState", "Result"]
 class JobState(enum.Enum):
     """The state of a job (RFC 21). The values are those of the messages."""
 
-    NEW = 1
-    DEPEND = 2
-    PRIORITY = 4
-    SCHED = 8
-    RUN = 16
-    CLEANUP = 32
-    INACTIVE = 64
+    NEW = job_state.NEW
+    DEPEND = job_state.DEPEND
+    PRIORITY = job_state.PRIORITY
+    SCHED = job_state.SCHED
+    RUN = job_state.RUN
+    CLEANUP = job_state.CLEANUP
+    INACTIVE = job_state.INACTIVE
 
     @property
     def is_pending(self) -> bool:
@@ -51,10 +52,10 @@ class JobState(enum.Enum):
 class Result(enum.Enum):
     """The result of an inactive job. The values are those of the messages."""
 
-    COMPLETED = 1
-    FAILED = 2
-    CANCELED = 4
-    TIMEOUT = 8
+    COMPLETED = job_result.COMPLETED
+    FAILED = job_result.FAILED
+    CANCELED = job_result.CANCELED
+    TIMEOUT = job_result.TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
