@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.sim.machine import Machine
+    from penstock.sim.policy import Policy
     from penstock.sim.results import Study
     from penstock.sim.runs import Options, Progress
     from penstock.sim.workload import Workload
@@ -118,7 +119,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         type=_policies,
         default=["easy"],
-        help="queue policies: fcfs, easy, conservative, hybrid:N (default: easy)",
+        help="queue policies: fcfs, easy, conservative, hybrid:N, or FILE.py:NAME, a function of "
+        "your own that scores the pending jobs (default: easy)",
     )
     scheduling.add_argument(
         "--selection",
@@ -354,6 +356,7 @@ def _requested(args: argparse.Namespace) -> dict[str, Any]:
         "load": _load(args),
         "traces": [str(path) for path in args.traces],
         "lublin": None if args.traces or args.mix else args.lublin or DEFAULT_JOBS,
+        "policy": [str(policy) for policy in args.policy],
         "seed": _seed(args) if _by_chance(args) else args.seed,
     }
 
@@ -387,7 +390,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         ):
             continue
         if name in ("policy", "selection"):
-            words += [option, ",".join(value)]
+            words += [option, ",".join(map(str, value))]
         elif name == "window":
             words += [option, ":".join(map(plain, value))]
         elif value is True:
@@ -500,8 +503,19 @@ def _estimates(text: str) -> str:
     return text
 
 
-def _policies(text: str) -> list[str]:
-    return [queue_policy(name) for name in _names(text)]
+def _policies(text: str) -> list[str | Policy]:
+    return [_policy(name) for name in _names(text)]
+
+
+def _policy(text: str) -> str | Policy:
+    if ".py:" not in text:
+        return queue_policy(text)
+    from penstock.sim.policy import PolicyError, load
+
+    try:
+        return load(text)
+    except PolicyError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _selections(text: str) -> list[str]:

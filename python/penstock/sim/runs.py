@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock._core import Simulation
 from penstock.clock import SYSTEM_CLOCK
+from penstock.sim.options import Options
+from penstock.sim.policy import Policy, simulate
 from penstock.sim.results import Run, Study, from_simulation
-from penstock.sim.units import HOUR, duration
+from penstock.sim.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock._core import Workload
     from penstock.clock import Clock
-    from penstock.sim.failures import Failure
     from penstock.sim.machine import Machine
+    from penstock.sim.policy import Order
     from penstock.sim.results import Results
 
 __all__ = ["Options", "Progress", "Silent", "run", "study"]
 
 # More than there are events in any workload.
 ALL_EVENTS = (1 << 64) - 1
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a simulation, the same for every policy.
-
-    Attributes:
-        whole_nodes: jobs get whole nodes, those that they name or as many as have their cores and
-            gpus.
-        kill_at_limit: a job that reaches the end of its estimate is ended.
-        estimates: the start of each job is estimated at its submission.
-        estimate_every: N, to estimate only every Nth job that does not start at once.
-        requeue: a job whose node fails is pending again, rather than lost.
-        failures: failures of nodes.
-        mtbf: the mean time from a node's return to its next random failure, in seconds; None for
-            no failures. Nodes fail independently, at exponential times, from the first submit
-            until the last job has ended.
-        mttr: the mean time of a repair, in seconds.
-        seed: seed of the random failures; equal seeds give equal failures under every policy.
-    """
-
-    whole_nodes: bool = False
-    kill_at_limit: bool = False
-    estimates: bool = False
-    estimate_every: int = 1
-    requeue: bool = True
-    failures: tuple[Failure, ...] = ()
-    mtbf: float | None = None
-    mttr: float = 4 * HOUR
-    seed: int = 1
 
 
 class Progress(Protocol):
@@ -81,7 +52,7 @@ def run(
     machine: Machine,
     options: Options,
     *,
-    policy: str,
+    policy: str | Policy | Order,
     selection: str = "first",
     progress: Progress | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -94,14 +65,26 @@ def run(
         workload: the jobs.
         machine: the simulated machine.
         options: the options of the simulation.
-        policy: the queue policy: `fcfs`, `easy`, `conservative` or `hybrid:N`.
+        policy: the queue policy: `fcfs`, `easy`, `conservative` or `hybrid:N`; or one of your own,
+            a `penstock.sim.policy.Policy` or a callable that scores the pending jobs.
         selection: which nodes are taken first.
         progress: Receives the progress.
         clock: measures the time that the simulation takes.
 
     Raises:
         ValueError: the policy is unknown, or the workload requests what the machine lacks.
+        PolicyError: an option does not work with a policy of one's own.
     """
+    shown = progress or Silent()
+    if not isinstance(policy, str):
+        own = Policy.of(policy)
+
+        def report(done: int, now: float) -> None:
+            shown.update(own.name, done, len(workload), now)
+
+        return simulate(
+            workload, machine, options, own, selection=selection, clock=clock, report=report
+        )
     resources = machine.resources
     simulation = Simulation(
         None if resources is None else json.dumps(resources.to_dict()),
@@ -119,7 +102,7 @@ def run(
         failure_seed=options.seed,
         pool_cores=machine.pool_cores,
     )
-    shown, total = progress or Silent(), simulation.total
+    total = simulation.total
     begun = clock.monotonic()
     simulation.advance(ALL_EVENTS, lambda done, now: shown.update(policy, done, total, now))
     return from_simulation(simulation.result(), clock.monotonic() - begun)
@@ -130,7 +113,7 @@ def study(
     machine: Machine,
     options: Options,
     *,
-    policies: Sequence[str],
+    policies: Sequence[str | Policy | Order],
     selections: Sequence[str] = ("first",),
     progress: Progress | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -141,7 +124,7 @@ def study(
         workload: the jobs.
         machine: the simulated machine.
         options: the options of the simulation.
-        policies: queue policies.
+        policies: queue policies, as `run` takes them.
         selections: selection policies; each is tried with each queue policy.
         progress: Receives the progress.
         clock: measures the time that each simulation takes.
@@ -152,7 +135,8 @@ def study(
     runs = []
     for policy in policies:
         for selection in selections:
-            name = f"{policy}+{selection}" if len(selections) > 1 else policy
+            queue_policy = policy if isinstance(policy, str) else Policy.of(policy).name
+            name = f"{queue_policy}+{selection}" if len(selections) > 1 else queue_policy
             results = run(
                 workload,
                 machine,
@@ -162,7 +146,7 @@ def study(
                 progress=progress,
                 clock=clock,
             )
-            runs.append(Run(name, policy, selection, results))
+            runs.append(Run(name, queue_policy, selection, results))
     return Study(
         name=workload.name,
         workload=workload,
