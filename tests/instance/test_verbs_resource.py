@@ -127,3 +127,46 @@ def test_usage_counts_the_resources_of_jobs(sim):
     assert title.split() == ["USER", "MONTH", "JOBS", "NODE_HOURS", "CORE_HOURS", "GPU_HOURS"]
     assert line.split()[2] == "1"
     assert sim.lines("usage", "-n", "-u", "12345") == []
+
+
+# --- reload
+
+
+def r_text(ranks, hosts, cores="0-3", gpus="0-1"):
+    return ResourceSet.uniform(ranks, hosts, cores=cores, gpus=gpus).to_json()
+
+
+def test_reload_adds_and_removes_nodes(sim, tmp_path):
+    (tmp_path / "R").write_text(r_text("0-2,7-8", "node[0-2],new[0-1]"))
+    sim.lines("resource", "reload", str(tmp_path / "R"))
+    assert shown(sim, "list", "-s", "all") == ["all node[0-2],new[0-1]"]
+    # A second time there is nothing to do.
+    done = sim.penstock("resource", "reload", "-", stdin=(tmp_path / "R").read_text())
+    assert (done.returncode, done.stderr) == (0, "")
+    events = [line.split()[2] for line in sim.lines("resource", "eventlog")[1:]]
+    assert events == ["drain", "grow", "shrink"]
+
+
+def test_reload_removes_a_node_with_a_job_only_by_force(sim, tmp_path):
+    (tmp_path / "R").write_text(r_text("1-4", "node[1-4]"))
+    done = sim.penstock("resource", "reload", str(tmp_path / "R"))
+    assert (done.returncode, done.stderr) == (
+        1,
+        (
+            "penstock resource: jobs are running on node0, which would be removed: `--force` "
+            "removes it\n"
+        ),
+    )
+    assert shown(sim, "list", "-s", "all") == ["all node[0-4]"]
+    sim.lines("resource", "reload", "-f", str(tmp_path / "R"))
+    assert shown(sim, "list", "-s", "all") == ["all node[1-4]"]
+
+
+def test_reload_changes_no_node(sim, tmp_path):
+    (tmp_path / "R").write_text(r_text("0-4", "node[0-4]", cores="0-7"))
+    done = sim.penstock("resource", "reload", str(tmp_path / "R"))
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"penstock resource: `{tmp_path}/R`: rank 0 is node0 with cores 0-7 and gpus 0-1, in the "
+        "instance node0 with cores 0-3 and gpus 0-1: a node that changes needs a new rank\n"
+    )

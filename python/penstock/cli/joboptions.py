@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency, warning
+from penstock.cli.parser import Parser
 from penstock.constraint import parse_requires
 from penstock.errors import Error, JobspecError, UsageError
 from penstock.jobspec import environment_from_rules, from_command, set_attribute
@@ -67,6 +68,23 @@ def _idset(text: str) -> IDset:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+# Options of Flux's verbs of submission that have no counterpart, and what to do instead.
+ABSENT_OPTIONS = {
+    "--add-file": "files are not copied with the job: name a path that its nodes can read",
+    "--taskmap": "tasks are laid out in blocks: `penstock taskmap` shows them",
+    "--cores": "give `--ntasks` and `--cores-per-task`",
+    "--tasks-per-core": "give `--ntasks` and `--cores-per-task`",
+    "--conf": "a nested instance has the default configuration",
+    "--broker-opts": "an instance has no broker options",
+    "--dump": "a nested instance keeps nothing after its end",
+    "--bg": "`penstock batch` submits an instance and returns",
+    "--wait-event": "`penstock job-wait-event` waits for an event",
+    "--log": "redirect the output of the command",
+    "--log-stderr": "redirect the standard error of the command",
+    "--debug": "`penstock eventlog` shows the events of the job",
+}
+
+
 def register(
     parser: argparse.ArgumentParser,
     *,
@@ -80,6 +98,8 @@ def register(
         words: the name of the arguments that follow the options.
         words_help: their meaning.
     """
+    if isinstance(parser, Parser):
+        parser.absent_options |= ABSENT_OPTIONS
     add = parser.add_argument
     add(
         "-n",
@@ -111,6 +131,7 @@ def register(
     )
     add("-q", "--queue", metavar="NAME", help="queue")
     add(
+        "-B",
         "--bank",
         dest="setattr",
         action="append",

@@ -114,7 +114,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="jobs that were active after this: a duration before now (2h), an ISO date, @SECONDS; "
         "it implies -a",
     )
-    add("--stats", action="store_true", help="only the number of jobs in each state; implies -a")
+    add(
+        "--stats",
+        "--stats-only",
+        action="store_true",
+        help="only the number of jobs in each state; implies -a",
+    )
     add(
         "id",
         nargs="*",

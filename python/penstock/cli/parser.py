@@ -24,6 +24,8 @@ class Parser(argparse.ArgumentParser):
         # With the operation, if there is one: for errors.
         self.set_defaults(prog=self.prog)
         self._unknown_options: list[str] = []
+        # Options that other systems have here, and what to do instead.
+        self.absent_options: dict[str, str] = {}
 
     @classmethod
     def of_verb(cls, verb: str, summary: str) -> Parser:
@@ -37,15 +39,23 @@ class Parser(argparse.ArgumentParser):
         """Parses the arguments; an unknown option is an error that names the nearest one."""
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self.error(_unknown(unknown[0], sorted(self._known_options())))
+            self.error(self._unknown(unknown[0]))
         return parsed
 
     def error(self, message: str) -> NoReturn:
         """Ends with exit code 2 after a line."""
         # The argument of an unknown option is taken for a positional one, which it may not suit.
         if self._unknown_options and not self._takes_remainder():
-            message = _unknown(self._unknown_options[0], sorted(self._known_options()))
+            message = self._unknown(self._unknown_options[0])
         self.exit(2, usage_error(self.prog, message))
+
+    def _unknown(self, text: str) -> str:
+        option = text.partition("=")[0]
+        if not option.startswith("-"):
+            return f"unexpected argument `{text}`"
+        if option in self.absent_options:
+            return f"unsupported option `{option}`: {self.absent_options[option]}"
+        return f"unknown option `{option}`{suggestion(option, sorted(self._known_options()))}"
 
     def _takes_remainder(self) -> bool:
         """Whether words that look like options may belong to another command."""
@@ -77,13 +87,6 @@ class Parser(argparse.ArgumentParser):
         if is_operation:
             text = text.replace("unknown value", "unknown operation", 1)
         raise argparse.ArgumentError(None if is_operation else action, text)
-
-
-def _unknown(text: str, options: list[str]) -> str:
-    option = text.partition("=")[0]
-    if not option.startswith("-"):
-        return f"unexpected argument `{text}`"
-    return f"unknown option `{option}`{suggestion(option, options)}"
 
 
 def usage_error(prog: str, message: str) -> str:

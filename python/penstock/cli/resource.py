@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from penstock.resource import Node
     from penstock.rows import DrainMode, ResourceStatus, UndrainMode
 
 SUMMARY = """List resources by state, and administer them: drain and undrain nodes, add and remove
@@ -87,6 +88,16 @@ def register(parser: argparse.ArgumentParser) -> None:
     grow.add_argument("file", metavar="FILE", help="an R (RFC 20); - for the standard input")
     shrink = add("shrink", "remove nodes permanently; jobs running on them continue", _shrink)
     shrink.add_argument("targets", metavar="TARGETS")
+
+    reload = add(
+        "reload",
+        "add and remove nodes until they are those of an R",
+        _reload,
+    )
+    reload.add_argument(
+        "-f", "--force", action="store_true", help="remove nodes with running jobs, too"
+    )
+    reload.add_argument("file", metavar="FILE", help="an R (RFC 20); - for the standard input")
 
     change = add("property", "add a property to nodes, or remove it", _property)
     change.add_argument("what", choices=["add", "remove"])
@@ -360,12 +371,50 @@ def _undrain(client: Client, args: argparse.Namespace) -> None:
 
 
 def _grow(client: Client, args: argparse.Namespace) -> None:
-    text = sys.stdin.read() if args.file == "-" else Path(args.file).read_text()
+    client.rpc(topic.resource.GROW, {"R": _read_r(args.file).to_dict()})
+
+
+def _read_r(file: str) -> ResourceSet:
+    """The R in a file, or in the standard input.
+
+    Raises:
+        ResourceSetError: it is no R; the error names the file.
+    """
+    text = sys.stdin.read() if file == "-" else Path(file).read_text()
     try:
-        resources = ResourceSet(text)
+        return ResourceSet(text)
     except Error as error:
-        raise type(error)(f"`{args.file}`: {error}") from error
-    client.rpc(topic.resource.GROW, {"R": resources.to_dict()})
+        raise type(error)(f"`{file}`: {error}") from error
+
+
+def _reload(client: Client, args: argparse.Namespace) -> None:
+    wanted = _read_r(args.file)
+    present = ResourceSet(client.resource_status()["R"])
+    common = wanted.ranks & present.ranks
+    there = {node.rank: node for node in wanted.nodes()}
+    for here in present.nodes():
+        node = there.get(here.rank, here)
+        if _node_text(node) != _node_text(here):
+            raise Error(
+                f"`{args.file}`: rank {here.rank} is {_node_text(node)}, in the instance "
+                f"{_node_text(here)}: a node that changes needs a new rank"
+            )
+    added, removed = wanted.ranks - common, present.ranks - common
+    busy = ResourceSet(client.sched_status()["allocated"]).ranks & removed
+    if busy and not args.force:
+        hosts = present.restrict(ranks=busy).nodelist
+        raise Error(f"jobs are running on {hosts}, which would be removed: `--force` removes it")
+    # Nodes are added first: an instance keeps at least one.
+    if added:
+        client.rpc(topic.resource.GROW, {"R": wanted.restrict(ranks=added).to_dict()})
+    if removed:
+        client.rpc(topic.resource.SHRINK, {"targets": str(removed)})
+
+
+def _node_text(node: Node) -> str:
+    """A node's host, cores and gpus."""
+    gpus = f" and gpus {node.gpus}" if node.gpus else ""
+    return f"{node.host} with cores {node.cores}{gpus}"
 
 
 def _shrink(client: Client, args: argparse.Namespace) -> None:
