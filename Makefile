@@ -254,9 +254,10 @@ bench-lib-compare: $(VENV)/.built  ## The time of each row of bench-lib, in turn
 	@test -d "$(BEFORE)" || { echo "BEFORE: expected the folder of another clone" >&2; exit 1; }
 	$(BIN)/python bench/library/compare.py $(BEFORE) .
 
-docs: $(VENV)/.tools  ## The documentation as a web site, in site/
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt mkdocs-material
+docs: $(VENV)/.built  ## The documentation as a web site, in site/, and its tests
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt mkdocs-material "mkdocstrings[python]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	PENSTOCK_SITE=site $(BIN)/python -m pytest -q tests/lint/test_site.py
 
 fmt: $(VENV)/.tools
 	cargo fmt --all

@@ -78,9 +78,10 @@ def from_command(
     Raises:
         JobspecError: numbers that contradict each other, or a text that cannot be read.
 
-    >>> spec = from_command(["hostname"], ntasks=4, nodes=2, environment={}, cwd="/")
-    >>> spec["resources"][0]["count"], spec["resources"][0]["with"][0]["count"]
-    (2, 2)
+    Examples:
+        >>> spec = from_command(["hostname"], ntasks=4, nodes=2, environment={}, cwd="/")
+        >>> spec["resources"][0]["count"], spec["resources"][0]["with"][0]["count"]
+        (2, 2)
     """
     if not command:
         raise JobspecError("expected a command")

@@ -37,14 +37,15 @@ class Engine:
     An engine is used by one thread at a time. A long call releases the GIL, so that several engines
     work in parallel. A call during another thread's call raises `EngineError` and changes nothing.
 
-    >>> from penstock import Engine, ResourceSet
-    >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"), policy="fcfs")
-    >>> engine.submit([1, 2, 3], engine.shape(nodes=1, exclusive=True), durations=[60, 30, 10])
-    >>> [decision.id for decision in engine.schedule(now=0.0)]
-    [1, 2]
-    >>> engine.free(1)
-    >>> [decision.id for decision in engine.schedule(now=60.0)]
-    [3]
+    Examples:
+        >>> from penstock import Engine, ResourceSet
+        >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"), policy="fcfs")
+        >>> engine.submit([1, 2, 3], engine.shape(nodes=1, exclusive=True), durations=[60, 30, 10])
+        >>> [decision.id for decision in engine.schedule(now=0.0)]
+        [1, 2]
+        >>> engine.free(1)
+        >>> [decision.id for decision in engine.schedule(now=60.0)]
+        [3]
 
     Args:
         r: The inventory: a `ResourceSet`, or R (RFC 20) as text, bytes or dict.
