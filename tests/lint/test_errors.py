@@ -1,4 +1,4 @@
-"""Errors in Rust: predicates have callers, and each type becomes an exception in one place."""
+"""Errors in Rust: types with predicates that have callers, made exceptions in one place."""
 
 from __future__ import annotations
 
@@ -55,3 +55,31 @@ def test_a_predicate_without_a_caller_is_found():
     error = "impl Error { pub fn is_full(&self) -> bool { } pub fn is_syntax(&self) -> bool { } }"
     sources = {"a/src/error.rs": error, "a/src/lib.rs": "if error.is_full() {}"}
     assert uncalled(sources) == ["a/src/error.rs: is_syntax"]
+
+
+# A public function whose error is a text, up to its body or semicolon.
+TEXT_ERROR = re.compile(
+    r"\bpub(?:\(\w+\))? fn (\w+)[^{;]*?->\s*Result<[^{;]*,\s*String>\s*(?:where|\{|;)"
+)
+
+
+def test_errors_of_public_functions_are_types():
+    found = {
+        str(path.relative_to(RUST)): names
+        for path in sorted(RUST.glob("*/src/**/*.rs"))
+        if (names := TEXT_ERROR.findall(path.read_text()))
+    }
+    assert found == {}
+
+
+def test_a_text_as_an_error_is_found():
+    source = """\
+pub fn open(path: &Path) -> Result<Store, String> {}
+pub(crate) fn parse(
+    text: &str,
+) -> Result<Vec<(u32, u32)>, String> {}
+fn read(text: &str) -> Result<(), String> {}
+pub fn meta(&self) -> Result<Option<String>, Error> {}
+pub fn check<T>(text: T) -> Result<(), String> where T: Copy {}
+"""
+    assert TEXT_ERROR.findall(source) == ["open", "parse", "check"]
