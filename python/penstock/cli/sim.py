@@ -87,6 +87,16 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="S", type=_seed_number, help="seed of all random choices (default: 1)"
     )
 
+    work.add_argument(
+        "--seeds",
+        metavar="N",
+        type=_positive,
+        help="N seeds from --seed on: means with confidence intervals of 95 %%",
+    )
+    work.add_argument(
+        "--loads", metavar="LIST", type=_loads, help="each of these loads in place of --load"
+    )
+
     machine = parser.add_argument_group("machine")
     machine.add_argument("--nodes", metavar="N", type=_positive, help="N equal nodes")
     machine.add_argument(
@@ -166,6 +176,8 @@ def main(args: argparse.Namespace) -> int:
     from penstock.sim.files import Writer, directories, pyarrow, summary
     from penstock.sim.table import text
 
+    if args.seeds is not None or args.loads is not None:
+        return _sweep(args)
     if args.parquet:
         pyarrow()  # said before the work, rather than after it
     command = _command(args)
@@ -214,6 +226,8 @@ def _problem(args: argparse.Namespace) -> str | None:
         ("limit", bool(args.traces), "a trace"),
         ("jobs", args.mix is not None, "--mix"),
         ("load", not args.traces, "--lublin or --mix (a trace has --pace)"),
+        ("loads", not args.traces, "--lublin or --mix (a trace has --pace)"),
+        ("seeds", _by_chance(args), "a model, --user-estimates or --mtbf: nothing else is random"),
         ("pace", bool(args.traces), "a trace (--lublin and --mix have --load)"),
         ("nodes", args.cores is not None, "--cores"),
         ("gpus", args.nodes is not None, "--nodes"),
@@ -225,6 +239,11 @@ def _problem(args: argparse.Namespace) -> str | None:
     for name, there, what in needs:
         if getattr(args, name) not in (None, False) and not there:
             return f"--{name.replace('_', '-')} needs {what}"
+    if args.loads is not None and args.load is not None:
+        return "--loads and --load exclude each other"
+    for name in ("out", "report"):
+        if getattr(args, name) is not None and (args.seeds or args.loads):
+            return f"--seeds and --loads exclude --{name}: they show means"
     if args.inventory is not None and args.cores is not None:
         return "--inventory and --cores exclude each other"
     if args.failures is not None and args.mtbf is not None:
@@ -289,6 +308,42 @@ def _studies(args: argparse.Namespace) -> Iterator[Study]:
             progress.finish()
 
 
+def _sweep(args: argparse.Namespace) -> int:
+    """Shows the means of several seeds, at several loads."""
+    from penstock.cli.text import json_text, safe
+    from penstock.sim.sweep import sweep, text
+
+    machine = _machine(args)
+    seeds = range(_seed(args), _seed(args) + (args.seeds or 1))
+    # The number of traces does not depend on load and seed.
+    for place in range(max(len(args.traces), 1)):
+
+        def make(load: float | None, seed: int, place: int = place) -> Workload:
+            chosen = {**vars(args), "seed": seed, "traces": args.traces[place : place + 1]}
+            chosen |= {} if load is None else {"load": load}
+            return next(_workloads(argparse.Namespace(**chosen), machine))
+
+        points = sweep(
+            make,
+            machine,
+            _options(args, machine),
+            policies=args.policy,
+            selections=args.selection,
+            loads=args.loads or [None],
+            seeds=seeds,
+        )
+        if args.json:
+            for point in points:
+                print(json_text({"name": make(None, seeds[0]).name, **point.row()}))
+            continue
+        if not args.quiet:
+            name = safe(make(None, seeds[0]).name)
+            many = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+            print(f"{name}: {many}, on {safe(machine.text)}\n")
+        print("\n".join(text(points)))
+    return 0
+
+
 def _machine(args: argparse.Namespace) -> Machine:
     from penstock.sim import machine
     from penstock.sim.workload import DEFAULT_CORES
@@ -351,6 +406,7 @@ def _requested(args: argparse.Namespace) -> dict[str, Any]:
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
         if name not in ("clock", "traces", "out", "parquet", "report", "window", "json", "quiet")
+        and name not in ("seeds", "loads")
     }
     return plain | {
         "load": _load(args),
@@ -501,6 +557,10 @@ def _estimates(text: str) -> str:
     except Error as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _loads(text: str) -> list[float]:
+    return [_above_zero(load) for load in _names(text)]
 
 
 def _policies(text: str) -> list[str | Policy]:
