@@ -70,10 +70,12 @@ def install_ours(names):
     """Puts modules of ours in place of the library's: `hostlist=penstock.compat.hostlist,...`."""
     for pair in names.split(","):
         theirs, _, ours = pair.partition("=")
-        package, _, _ = theirs.rpartition(".")
-        if package and package not in sys.modules:
-            sys.modules[package] = types.ModuleType(package)
-            sys.modules[package].__path__ = []
+        *packages, _ = theirs.split(".")
+        for depth in range(len(packages)):
+            package = ".".join(packages[: depth + 1])
+            if package not in sys.modules:
+                sys.modules[package] = types.ModuleType(package)
+                sys.modules[package].__path__ = []
         # Their modules have no `__all__`: a wildcard imports what they import, too.
         found = vars(importlib.import_module(ours))
         module = types.ModuleType(theirs)

@@ -35,15 +35,19 @@ class Peer(NamedTuple):
     """Its modules of tests."""
 
 
+CLUSTERSHELL = {
+    **{
+        f"ClusterShell.{name}": f"penstock.compat.ClusterShell.{name}"
+        for name in ("RangeSet", "NodeUtils", "NodeSet")
+    },
+    "ClusterShell.CLI.Nodeset": "nodeset_main",
+}
 PEERS = [
     Peer(
         "ClusterShell==1.10.1",
         "lib",
         ".",
-        {
-            f"ClusterShell.{name}": f"penstock.compat.ClusterShell.{name}"
-            for name in ("RangeSet", "NodeUtils", "NodeSet")
-        },
+        CLUSTERSHELL,
         [
             "tests.RangeSetTest",
             "tests.RangeSetNDTest",
@@ -51,6 +55,7 @@ PEERS = [
             "tests.NodeSetGroupTest",
         ],
     ),
+    Peer("ClusterShell==1.10.1", "lib", ".", CLUSTERSHELL, ["tests.CLINodesetTest"]),
     Peer(
         "python-hostlist==2.3.0",
         ".",
@@ -60,7 +65,18 @@ PEERS = [
     ),
 ]
 
-EXCLUDED: dict[str, str] = {}
+CLI = "tests.CLINodesetTest"
+EXCLUDED = {
+    f"{CLI}.CLINodesetTest.test_023_axis": "checks the words of an error",
+    f"{CLI}.CLINodesetTest.test_024_axis_stdin": "checks the words of an error",
+    f"{CLI}.CLINodesetTest.test_026_index": "checks the words of an error",
+    f"{CLI}.CLINodesetGroupResolverConfigErrorTest.test_bad_yaml_config": (
+        "checks the words of an error"
+    ),
+    f"{CLI}.CLINodesetGroupResolverTest2.test_041_completion": (
+        "an option for ClusterShell's own completion of command lines"
+    ),
+}
 """Tests that fail with ours, by their names, and why that is right."""
 
 

@@ -69,6 +69,7 @@ VERBS = {
     "sim": ("sim", "replay a workload in virtual time: waits, utilisation, a report"),
     "idset": ("idset", "sets of ids: expand, fold, count, combine"),
     "hostlist": ("hostlist", "lists of hosts: expand, fold, count, combine"),
+    "nodeset": ("nodeset", "node sets and groups of nodes, as ClusterShell's nodeset"),
     "R": ("rset", "resource sets: show, make, verify, combine"),
 }
 
@@ -81,7 +82,7 @@ GROUPS = {
         " sched exec config uri completion".split()
     ),
     "simulation": ("sim",),
-    "the library": ("idset", "hostlist", "R"),
+    "the library": ("idset", "hostlist", "nodeset", "R"),
 }
 
 

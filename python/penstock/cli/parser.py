@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.cli.text import safe_lines
 from penstock.suggestion import suggestion, with_suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 SLICE = re.compile(r"^-\d+(\.\d+)?$|^-\d*:[-\d:]*$")
 
@@ -26,6 +27,8 @@ class Parser(argparse.ArgumentParser):
         self._unknown_options: list[str] = []
         # Options that other systems have here, and what to do instead.
         self.absent_options: dict[str, str] = {}
+        # The option that stands for an operand, so that operands and options keep their order.
+        self.operand_option: str | None = None
 
     @classmethod
     def of_verb(cls, verb: str, summary: str) -> Parser:
@@ -37,10 +40,39 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
         """Parses the arguments; an unknown option is an error that names the nearest one."""
+        if self.operand_option:
+            words = sys.argv[1:] if args is None else list(args)
+            args = list(self._with_operand_options(words, self.operand_option))
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown[0]))
         return parsed
+
+    def _with_operand_options(self, words: list[str], option: str) -> Iterator[str]:
+        """The words with `option` in front of each operand."""
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                break
+            if len(word) < 2 or word[0] != "-":
+                yield f"{option}={word}"
+                continue
+            yield word
+            if self._wants_value(word) and (value := next(rest, None)) is not None:
+                yield value
+        for word in rest:
+            yield f"{option}={word}"
+
+    def _wants_value(self, word: str) -> bool:
+        """Whether the value of an option, or of the last of several letters, is the next word."""
+        if word.startswith("--"):
+            action = self._option_string_actions.get(word)
+            return action is not None and action.nargs is None
+        for place, letter in enumerate(word[1:], 2):
+            action = self._option_string_actions.get(f"-{letter}")
+            if action is None or action.nargs is None:
+                return action is not None and place == len(word)
+        return False
 
     def error(self, message: str) -> NoReturn:
         """Ends with exit code 2 after a line."""

@@ -10,7 +10,7 @@ Example:
     >>> NodeSet("node[3-1]")
     Traceback (most recent call last):
     ...
-    penstock.compat.ClusterShell.NodeSet.NodeSetParseRangeError: invalid values in range : "3-1"
+    penstock.compat.ClusterShell.errors.NodeSetParseRangeError: invalid values in range : "3-1"
 
 A name is a text with any number of indexes, such as `rack1n12`; a set has a `RangeSet` or
 `RangeSetND` for each pattern of names, here `rack%sn%s`.
@@ -28,21 +28,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 
 import penstock
-from penstock.compat.ClusterShell.NodeUtils import (
-    GroupResolver,
-    GroupResolverConfig,
+from penstock.compat.ClusterShell.errors import (
     GroupResolverSourceError,
     GroupSourceError,
     GroupSourceNoUpcall,
-)
-from penstock.compat.ClusterShell.RangeSet import (
-    AUTOSTEP_DISABLED,
-    RangeSet,
+    NodeSetError,
+    NodeSetException,
+    NodeSetExternalError,
+    NodeSetParseError,
+    NodeSetParseRangeError,
     RangeSetException,
-    RangeSetND,
     RangeSetPaddingError,
     RangeSetParseError,
 )
+from penstock.compat.ClusterShell.NodeUtils import GroupResolver, GroupResolverConfig
+from penstock.compat.ClusterShell.RangeSet import AUTOSTEP_DISABLED, RangeSet, RangeSetND
 from penstock.errors import HostlistError, IdsetError
 
 if TYPE_CHECKING:
@@ -97,37 +97,6 @@ _OPERATIONS = {
 
 Indexes: TypeAlias = "RangeSet | RangeSetND | None"
 Resolver: TypeAlias = "GroupResolver | int | None"
-
-
-class NodeSetException(Exception):  # noqa: N818 - ClusterShell's name
-    """Base of the exceptions of this module."""
-
-
-class NodeSetError(NodeSetException):
-    """A set cannot be made or shown."""
-
-
-class NodeSetParseError(NodeSetError):
-    """A text is not a node set.
-
-    Attributes:
-        part: The part of the text with the error.
-    """
-
-    def __init__(self, part: str, msg: str) -> None:
-        super().__init__(f'{msg} : "{part}"' if part else msg)
-        self.part = part
-
-
-class NodeSetParseRangeError(NodeSetParseError):
-    """The indexes of a name are not a set of indexes."""
-
-    def __init__(self, rset_exc: Exception) -> None:
-        super().__init__("", str(rset_exc))
-
-
-class NodeSetExternalError(NodeSetError):
-    """A source of groups cannot answer."""
 
 
 def _text_of(pattern: str, texts: str | tuple[str, ...]) -> str:
@@ -396,7 +365,7 @@ class NodeSetBase:
         """
         node = self._operand(other)
         if len(node) != 1:
-            raise ValueError(f"index requires a single node, not {len(node)}")
+            raise ValueError("index() argument must be a single node")
         (wanted, its), *_ = node._patterns.items()
         for first, pattern, indexes, _ in self._counted():
             if pattern != wanted:

@@ -21,6 +21,16 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.compat.ClusterShell.errors import (
+    GroupResolverConfigError,
+    GroupResolverError,
+    GroupResolverIllegalCharError,
+    GroupResolverSourceError,
+    GroupSourceError,
+    GroupSourceNoUpcall,
+    GroupSourceQueryFailed,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -45,46 +55,6 @@ _COMMAS = re.compile(r"\s*,\s*")
 
 Nodes: TypeAlias = "str | Iterable[str] | None"
 """The nodes of a group: a text, several of them, or none."""
-
-
-class GroupSourceError(Exception):
-    """A group source cannot answer.
-
-    Attributes:
-        group_source: The source.
-    """
-
-    def __init__(self, message: str, group_source: object) -> None:
-        super().__init__(message)
-        self.group_source = group_source
-
-
-class GroupSourceNoUpcall(GroupSourceError):  # noqa: N818 - ClusterShell's name
-    """A group source has no call for a question."""
-
-
-class GroupSourceQueryFailed(GroupSourceError):  # noqa: N818 - ClusterShell's name
-    """The command of a group source failed, or its output is invalid."""
-
-
-class GroupResolverError(Exception):
-    """Base of the exceptions of resolvers."""
-
-
-class GroupResolverSourceError(GroupResolverError):
-    """There is no such group source."""
-
-
-class GroupResolverIllegalCharError(GroupResolverError):
-    """The name of a group has a character that no name may have."""
-
-
-class GroupResolverConfigError(GroupResolverError):
-    """A configuration file of groups is invalid."""
-
-
-GroupError = (GroupSourceError, GroupResolverError)
-"""What a question to a resolver can raise."""
 
 
 class GroupSource:

@@ -12,7 +12,7 @@ Example:
     >>> RangeSet("3-1")
     Traceback (most recent call last):
     ...
-    penstock.compat.ClusterShell.RangeSet.RangeSetParseError: invalid values in range : "3-1"
+    penstock.compat.ClusterShell.errors.RangeSetParseError: invalid values in range : "3-1"
 
 An index is a decimal text: `1`, `01` and `001` are three indexes. Indexes are ordered by length
 and then by value, negative ones before all others.
@@ -29,6 +29,11 @@ from operator import index as to_index
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast, overload
 
 import penstock
+from penstock.compat.ClusterShell.errors import (
+    RangeSetException,
+    RangeSetPaddingError,
+    RangeSetParseError,
+)
 from penstock.errors import IdsetError
 
 if TYPE_CHECKING:
@@ -58,32 +63,6 @@ _PART = re.compile(
 _INDEX = re.compile(r"-?[0-9]+")
 
 Indexes: TypeAlias = "RangeSet | set[str] | frozenset[str]"
-
-
-class RangeSetException(Exception):  # noqa: N818 - ClusterShell's name
-    """Base of the exceptions of this module."""
-
-
-class RangeSetParseError(RangeSetException):
-    """A text is not a set of indexes.
-
-    Attributes:
-        part: The part of the text with the error.
-    """
-
-    def __init__(self, part: str | None, msg: str) -> None:
-        super().__init__(f'{msg} : "{part}"' if part else msg)
-        self.part = part
-
-
-class RangeSetPaddingError(RangeSetParseError):
-    """The padding of an index is wrong.
-
-    Like ClusterShell 1.10, this module raises `RangeSetParseError` only.
-    """
-
-    def __init__(self, part: str | None, msg: str) -> None:
-        super().__init__(part, f"padding mismatch ({msg})")
 
 
 class _Run(NamedTuple):
