@@ -6,8 +6,11 @@ so it can be killed, replaced and watched like any process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
+import signal
+import socket
 from typing import TYPE_CHECKING
 
 from penstock._core import Decoder, Scheduler
@@ -15,7 +18,7 @@ from penstock.client import connect
 from penstock.clock import SystemClock
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Callable, Iterator
 
     from penstock.clock import Clock
 
@@ -27,7 +30,9 @@ READ_BYTES = 256 * 1024
 def run(
     uri: str | None = None, limit: int | None = None, *, grow: bool = True, settings: str = "{}"
 ) -> int:
-    """Schedules for the instance at `uri` until either ends.
+    """Schedules for the instance at `uri` until either ends, or until SIGTERM or SIGINT.
+
+    Such a signal unregisters the services first, so that another scheduler can start afterwards.
 
     Args:
         uri: the instance's address; by default `PENSTOCK_URI`, else the default socket.
@@ -38,51 +43,91 @@ def run(
             configuration; what is left out has its default.
 
     Returns:
-        An exit code: 0 when the instance has ended, 1 on a protocol error (RFC 27: a scheduler
-        logs the error of hello or ready and exits).
+        An exit code: 0 when the instance has ended or after a signal, 1 on a protocol error (RFC
+        27: a scheduler logs the error of hello or ready and exits).
     """
-    with connect(uri) as connection:
+    with connect(uri) as connection, _stop_signals() as stop:
         scheduler = Scheduler(limit=limit, grow=grow, settings=settings)
-        return _converse(connection, scheduler, SystemClock())
+        return _converse(connection, scheduler, SystemClock(), stop)
 
 
-def _converse(connection: socket.socket, scheduler: Scheduler, clock: Clock) -> int:
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[socket.socket]:
+    """A socket that becomes readable at SIGTERM or SIGINT; the second one ends the process."""
+    near, far = socket.socketpair()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def handle(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    with near, far:
+        far.setblocking(False)  # noqa: FBT003 - socket's signature
+        wakeup = signal.set_wakeup_fd(far.fileno())
+        before = [signal.signal(number, handle) for number in signals]
+        try:
+            yield near
+        finally:
+            for number, handler in zip(signals, before, strict=True):
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup)
+
+
+def _readable(sources: list[socket.socket], delay: float | None) -> list[socket.socket]:
+    """Those of the sources that are readable within `delay` seconds."""
+    return select.select(sources, [], [], delay)[0]
+
+
+def _converse(
+    connection: socket.socket,
+    scheduler: Scheduler,
+    clock: Clock,
+    stop: socket.socket,
+    readable: Callable[[list[socket.socket], float | None], list[socket.socket]] = _readable,
+) -> int:
+    """Runs a scheduler until `stop` is readable or the connection ends."""
     decoder = Decoder()
     scheduler.start()
+    watched = [connection, stop]
     while True:
         if not _send(connection, scheduler):
             return 0
         if scheduler.failure is not None:
             return 1
-        try:
-            if scheduler.deadline is not None:
-                delay = max(0.0, scheduler.deadline - clock.now())
-                if not _is_readable_within(connection, delay):
-                    now, began = clock.now(), clock.monotonic()
-                    scheduler.annotate(now)
-                    scheduler.defer_annotations(now, clock.monotonic() - began)
-                    continue
-            data = connection.recv(READ_BYTES)
-        except ConnectionResetError:
+        if scheduler.phase == "stopped":
             return 0
-        if not data:
-            return 0
-        batch = decoder.feed(data)
-        batch.normalise()
-        scheduler.handle(batch)
+        sources = readable(watched, _delay(scheduler, clock))
+        if stop in sources:
+            watched.remove(stop)
+            scheduler.stop()
+        if connection in sources:
+            try:
+                data = connection.recv(READ_BYTES)
+            except ConnectionResetError:
+                return 0
+            if not data:
+                return 0
+            batch = decoder.feed(data)
+            batch.normalise()
+            scheduler.handle(batch)
         while scheduler.schedule(clock.now()):
             if not _send(connection, scheduler):
                 return 0
+        if _delay(scheduler, clock) == 0:
+            now, began = clock.now(), clock.monotonic()
+            scheduler.annotate(now)
+            scheduler.defer_annotations(now, clock.monotonic() - began)
 
 
-def _is_readable_within(connection: socket.socket, delay: float) -> bool:
-    """Whether there is something to read within `delay` seconds."""
-    return bool(select.select([connection], [], [], delay)[0])
+def _delay(scheduler: Scheduler, clock: Clock) -> float | None:
+    """Seconds until the scheduler's deadline; None without one."""
+    deadline = scheduler.deadline
+    return None if deadline is None else max(0.0, deadline - clock.now())
 
 
 def _send(connection: socket.socket, scheduler: Scheduler) -> bool:
+    level = logging.INFO if scheduler.failure is None else logging.ERROR
     for line in scheduler.take_log():
-        log.info("%s", line)
+        log.log(level, "%s", line)
     try:
         connection.sendall(scheduler.take_out().encode())
     except BrokenPipeError:

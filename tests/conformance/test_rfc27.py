@@ -16,7 +16,6 @@ from tests.conformance.harness import (
     OWNER,
     SUCCESS,
     Manager,
-    R,
     Sched,
     Wire,
     allocs,
@@ -230,9 +229,10 @@ def test_ready_comes_after_the_end_of_hello():
     sched = Sched()
     sched.register()
     sched.acquire(inventory())
-    assert "job-manager.sched-ready" not in topics(sched.announce(5, R))
+    one, other = (inventory().restrict(ranks=ranks).to_json() for ranks in ("0-1", "2-3"))
+    assert "job-manager.sched-ready" not in topics(sched.announce(5, one))
     sched.storing = False
-    looking = requests(sched.announce(6, R), "kvs.lookup")
+    looking = requests(sched.announce(6, other), "kvs.lookup")
     # Every lookup of R must have its response, too.
     assert topics(sched.end_hello()) == []
     answers = [answer for lookup in looking if (answer := sched.stored(lookup)) is not None]
@@ -252,14 +252,20 @@ def script(**errnums):
     return Wire({**answers, **wrong})
 
 
+def converse(wire):
+    """The exit code of a scheduler that reads from a wire."""
+    readable = lambda sources, _delay: sources[:1]  # noqa: E731
+    return _converse(wire, Scheduler(), SystemClock(), None, readable)
+
+
 @pytest.mark.parametrize("name", ["hello", "ready"])
 @requirement("rfc27.hello.error", "rfc27.ready.error")
 def test_the_scheduler_logs_an_error_and_exits(name, caplog):
     caplog.set_level(logging.INFO)
     # Without an error the scheduler runs until the connection ends.
-    assert _converse(script(), Scheduler(), SystemClock()) == 0
+    assert converse(script()) == 0
     wire = script(**{name: EPROTO})
-    assert _converse(wire, Scheduler(), SystemClock()) == 1
+    assert converse(wire) == 1
     assert wire.topics[-1] == f"job-manager.sched-{name}"
     assert f"sched-{name} failed with errnum {EPROTO}" in caplog.text
 

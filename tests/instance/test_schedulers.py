@@ -129,3 +129,15 @@ def test_a_second_scheduler_is_rejected(start):
         done = instance.penstock("sched")
         assert done.returncode == 1
         assert "another scheduler" in done.stderr
+
+
+def test_a_signal_ends_a_scheduler_after_its_services(start, scheduler):
+    options = ("--sched", "none", "--exec", "sim")
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with scheduler("process", instance) as process:
+                assert results(client, [client.submit(spec())]) == [COMPLETED]
+                process.send_signal(number)
+                assert process.wait(timeout=60) == 0
+                assert served_by(client) is None
+                assert served_by(client, "feasibility") is None

@@ -48,6 +48,7 @@ RESOURCES = {
             "client/connection.py": "the blocking client",
             "client/trio_connection.py": "the client for Trio",
             "executor/worker.py": "wakes the executor's thread",
+            "sched.py": "wakes the scheduler's process at a signal",
         },
     ),
     "a process: use `System.children`": Resource(
@@ -62,6 +63,7 @@ RESOURCES = {
             "cli/exec.py": "executes `penstock-exec`",
             "cli/start.py": "executes the daemon again",
             "cli/top.py": "the process that follows a log",
+            "flux/sched-penstock.py": "the scheduler below a broker module of Flux",
         },
     ),
     "the store: use `System.open_manager`": Resource(

@@ -9,6 +9,8 @@ from pathlib import Path
 from penstock._core import topic
 
 PACKAGE = Path(__file__).parents[2] / "python" / "penstock"
+# It runs where Penstock is not installed.
+FOREIGN = PACKAGE / "flux" / "sched-penstock.py"
 RUST = Path(__file__).parents[2] / "rust"
 
 
@@ -71,7 +73,7 @@ def test_topics_are_not_written_as_literals() -> None:
     found = {
         str(path.relative_to(PACKAGE)): lines
         for path in sorted(PACKAGE.rglob("*.py"))
-        if (lines := literals(path.read_text()))
+        if path != FOREIGN and (lines := literals(path.read_text()))
     }
     assert found == {}, "write `topic.SERVICE.NAME`, from `penstock._core`"
 

@@ -26,8 +26,20 @@ class LogFormatter(logging.Formatter):
         return safe_lines(super().formatException(ei))
 
 
-def log_to_stderr(level: int, form: str) -> None:
-    """Writes log records from this level on to stderr."""
+# Severities of syslog (RFC 5424).
+SEVERITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+
+
+class SeverityFormatter(LogFormatter):
+    """Formats records as lines that begin with their severity, such as `<6>` (sd-daemon(3))."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """A record's line."""
+        return f"<{SEVERITIES.get(record.levelno, 3)}>{super().formatMessage(record)}"
+
+
+def log_to_stderr(level: int, form: str, *, severities: bool = False) -> None:
+    """Writes log records from this level on to stderr, each after its severity if asked for."""
     handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter(form))
+    handler.setFormatter((SeverityFormatter if severities else LogFormatter)(form))
     logging.basicConfig(level=level, handlers=[handler])

@@ -47,6 +47,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not request new nodes, for a broker that rejects a payload of resource.acquire",
     )
+    parser.add_argument(
+        "--severities",
+        action="store_true",
+        help="begin each line of the log with its severity, such as <6>, for systemd or another "
+        "supervisor",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -56,7 +62,8 @@ def main(args: argparse.Namespace) -> int:
 
     if args.limit is not None and not 1 <= args.limit <= 0x7FFFFFFF:
         raise UsageError(f"--limit: expected 1 to 2147483647, found {args.limit}")
-    log_to_stderr(logging.INFO, "penstock sched: %(message)s")
+    form = "%(message)s" if args.severities else "penstock sched: %(message)s"
+    log_to_stderr(logging.INFO, form, severities=args.severities)
     settings, limit = _settings(args)
     return sched.run(args.uri, limit, grow=not args.no_grow, settings=settings)
 

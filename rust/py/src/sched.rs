@@ -41,6 +41,10 @@ impl Scheduler {
         self.0.start();
     }
 
+    fn stop(&mut self) {
+        self.0.stop();
+    }
+
     fn handle(&mut self, py: Python<'_>, batch: &Bound<'_, Batch>) {
         Batch::lend(py, batch, |messages| {
             for message in messages {
@@ -84,6 +88,8 @@ impl Scheduler {
             Phase::Greeting => "greeting",
             Phase::Readying => "readying",
             Phase::Running => "running",
+            Phase::Stopping => "stopping",
+            Phase::Stopped => "stopped",
             Phase::Failed(_) => "failed",
         }
     }

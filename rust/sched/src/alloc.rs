@@ -149,8 +149,11 @@ impl Scheduler {
         if was_pending {
             self.needs_pass = true;
             self.respond_cancel(id);
+        } else if self.retries.remove(id) {
+            self.withdraw(id);
+            self.respond_cancel(id);
         } else if self.allocs.contains_key(&id) {
-            // Its R is being committed: it is cancelled only if the commit fails.
+            // Its R is being committed: another commit for the job must not overtake this one.
             self.cancelled_in_commit.insert(id);
         }
     }
@@ -171,24 +174,39 @@ impl Scheduler {
             self.free_ranks(freed.id, ranks.as_ref());
             return Ok(None);
         }
-        let free: FreeRequest = request.read_request()?;
-        if self.engine.is_none() {
-            return Ok(None);
-        }
-        let ranks = match &free.r {
-            Some(r) if !free.is_final => {
-                let r = ResourceSet::from_json(r.as_str()).map_err(Error::from)?;
-                Some(r.ranks())
+        // For the job manager an error response is the end of the scheduler (RFC 27, Finalization): the resources of a
+        // known job stay allocated until a later request frees them.
+        let free: FreeRequest = match request.read_request() {
+            Ok(free) => free,
+            Err(error) => {
+                let CancelRequest { id } = request.read().map_err(|_| error.clone())?;
+                self.log
+                    .push(format!("job {id} keeps its resources: {}", error.text));
+                return Ok(None);
             }
+        };
+        let id = free.id;
+        let ranks = match &free.r {
+            Some(r) if !free.is_final => match ResourceSet::from_json(r.as_str()) {
+                Ok(r) => Some(r.ranks()),
+                Err(error) => {
+                    self.log
+                        .push(format!("job {id} keeps its resources: sched.free: {error}"));
+                    return Ok(None);
+                }
+            },
             _ => None,
         };
-        self.free_ranks(free.id, ranks.as_ref());
-        let response = FreeResponse { id: free.id };
+        self.free_ranks(id, ranks.as_ref());
+        let response = FreeResponse { id };
         Ok(free.r.is_none().then(|| response.to_payload()))
     }
 
     /// Frees ranks of a job, or all that it has.
     fn free_ranks(&mut self, id: JobId, ranks: Option<&IdSet>) {
+        if self.free_announced(id, ranks) {
+            return;
+        }
         let Some(engine) = &mut self.engine else {
             return;
         };

@@ -72,17 +72,23 @@ impl Scheduler {
         }
     }
 
-    /// When [`annotate`](Self::annotate) is to be called, in seconds since the epoch; `None` while
-    /// there is no pending job to annotate.
+    /// When [`schedule`](Self::schedule) is to be called although no message has come, in seconds since the epoch. If
+    /// the time has come after that call, [`annotate`](Self::annotate) is due.
     pub fn deadline(&self) -> Option<f64> {
+        if self.phase != Phase::Running {
+            return None;
+        }
+        let times = [self.retries.due(), self.annotations_due()];
+        times.into_iter().flatten().min_by(f64::total_cmp)
+    }
+
+    /// When jobs are to be annotated; `None` while there is no pending job to annotate.
+    fn annotations_due(&self) -> Option<f64> {
         let has_pending = self
             .engine
             .as_ref()
             .is_some_and(|engine| engine.queue_len() > 0);
-        if !has_pending
-            || self.phase != Phase::Running
-            || self.options.settings.max_annotated_jobs == 0
-        {
+        if !has_pending || self.options.settings.max_annotated_jobs == 0 {
             return None;
         }
         Some(if self.annotator.is_outdated {

@@ -7,11 +7,31 @@ use penstock_flux::{Allocated, Allocation, Member, TypedPayload, errno, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::Scheduler;
 use crate::error::failure_text;
 use crate::scheduler::OutstandingRequest;
+use crate::{Phase, Scheduler};
+
+/// Whether the KVS has rejected the commit itself; other failures may pass.
+fn is_rejection(errnum: u32) -> bool {
+    use errno::{EACCES, EINVAL, ENOENT, EOVERFLOW, EPERM, EPROTO};
+    matches!(
+        errnum,
+        EPERM | ENOENT | EACCES | EINVAL | EPROTO | EOVERFLOW
+    )
+}
 
 impl Scheduler {
+    /// Sends the commits again whose delay has passed.
+    pub(crate) fn retry_commits(&mut self, now: f64) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let ids = self.retries.take_due(now);
+        if !ids.is_empty() {
+            self.commit(&ids);
+        }
+    }
+
     /// Commits R of allocated jobs.
     pub(crate) fn commit(&mut self, ids: &[JobId]) {
         let Some(engine) = &mut self.engine else {
@@ -51,9 +71,17 @@ impl Scheduler {
         response: &Message,
     ) {
         if response.errnum() == 0 {
+            self.retries.reset_delay();
             for allocation in allocations {
-                self.succeed(allocation);
+                if self.cancelled_in_commit.contains(&allocation.id) {
+                    self.withdraw(allocation.id);
+                    self.respond_cancel(allocation.id);
+                } else {
+                    self.succeed(allocation);
+                }
             }
+        } else if !is_rejection(response.errnum()) {
+            self.retry(allocations, &failure_text(response));
         } else if allocations.len() > 1 {
             // One invalid operation fails a commit as a whole: commit each for itself.
             for allocation in allocations {
@@ -68,6 +96,25 @@ impl Scheduler {
                     self.reject_job(allocation.id, &reason);
                 }
             }
+        }
+    }
+
+    /// Keeps the allocations for another commit, except those whose request is cancelled.
+    fn retry(&mut self, allocations: &[Allocation], reason: &str) {
+        let ids: Vec<JobId> = allocations.iter().map(|allocation| allocation.id).collect();
+        let (cancelled, kept): (Vec<JobId>, Vec<JobId>) = ids
+            .into_iter()
+            .partition(|id| self.cancelled_in_commit.contains(id));
+        for id in cancelled {
+            self.withdraw(id);
+            self.respond_cancel(id);
+        }
+        if !kept.is_empty() {
+            let count = kept.len();
+            self.log.push(format!(
+                "R of {count} jobs is not committed, and will be again: {reason}"
+            ));
+            self.retries.extend(kept);
         }
     }
 
@@ -97,21 +144,26 @@ impl Scheduler {
         self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
     }
 
-    /// Frees the resources of a job for which the KVS accepts no R at all.
-    fn reject_job(&mut self, id: JobId, reason: &str) {
-        self.log
-            .push(format!("allocation of job {id} is withdrawn: {reason}"));
+    /// Frees the resources of a job whose allocation has not been announced.
+    pub(crate) fn withdraw(&mut self, id: JobId) {
         if let Some(engine) = &mut self.engine
             && let Err(error) = engine.free(id, None)
         {
             self.log.push(error.to_string());
         }
+        self.needs_pass = true;
+    }
+
+    /// Frees the resources of a job for which the KVS accepts no R at all.
+    fn reject_job(&mut self, id: JobId, reason: &str) {
+        self.log
+            .push(format!("allocation of job {id} is withdrawn: {reason}"));
+        self.withdraw(id);
         if self.cancelled_in_commit.contains(&id) {
             self.respond_cancel(id);
         } else {
             self.deny(id, reason);
         }
-        self.needs_pass = true;
     }
 
     /// Queues a job again whose R the KVS rejects: its resources are allocated to another job, or

@@ -64,15 +64,20 @@ impl Scheduler {
         let Some(request) = self.outstanding.remove(&tag) else {
             return;
         };
+        // The responses that the end waits for, and those that jobs wait for; what the handshake has requested no longer
+        // matters.
+        let is_ending = matches!(self.phase, Phase::Stopping | Phase::Stopped);
         match request {
+            OutstandingRequest::Unregister => self.handle_unregister_response(),
+            OutstandingRequest::Commit(allocations) => {
+                self.handle_commit_response(&allocations, response);
+            }
+            _ if is_ending => {}
             OutstandingRequest::Register(name) => self.handle_register_response(name, response),
             OutstandingRequest::Acquire => self.handle_acquire_response(tag, response),
             OutstandingRequest::Hello => self.handle_hello_response(tag, response),
             OutstandingRequest::Lookup(job) => self.handle_lookup_response(&job, response),
             OutstandingRequest::Ready => self.handle_ready_response(response),
-            OutstandingRequest::Commit(allocations) => {
-                self.handle_commit_response(&allocations, response);
-            }
         }
         // A stream is still outstanding.
         if !self.outstanding.contains_key(&tag) {

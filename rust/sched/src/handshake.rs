@@ -11,6 +11,7 @@ use penstock_flux::errno::{EEXIST, ENODATA};
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
 use penstock_flux::{TypedPayload, topic};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
@@ -18,15 +19,48 @@ use crate::error::{Error, failure_text};
 use crate::scheduler::{AllocatedJob, OutstandingRequest};
 use crate::{Phase, Scheduler};
 
+/// The services of a scheduler.
+const SERVICES: [&str; 2] = ["sched", "feasibility"];
+
 impl Scheduler {
     /// Begins the handshake.
     pub fn start(&mut self) {
-        for name in ["sched", "feasibility"] {
+        for name in SERVICES {
             let payload = ServiceRequest {
                 service: name.into(),
             };
             let request = Message::request(topic::service::ADD, "").with_payload(&payload);
             self.send(request, OutstandingRequest::Register(name));
+        }
+    }
+
+    /// Begins the end of the scheduler: unregisters its services, so that another scheduler can register them as soon
+    /// as the phase is [`Phase::Stopped`]. Jobs keep their allocations.
+    pub fn stop(&mut self) {
+        if matches!(
+            self.phase,
+            Phase::Stopping | Phase::Stopped | Phase::Failed(_)
+        ) {
+            return;
+        }
+        self.phase = Phase::Stopping;
+        for name in SERVICES {
+            let payload = ServiceRequest {
+                service: name.into(),
+            };
+            let request = Message::request(topic::service::REMOVE, "").with_payload(&payload);
+            self.send(request, OutstandingRequest::Unregister);
+        }
+    }
+
+    /// Counts the responses to `service.remove`. A service that was never registered is an error response, and as good.
+    pub(crate) fn handle_unregister_response(&mut self) {
+        let is_outstanding = self
+            .outstanding
+            .values()
+            .any(|request| matches!(request, OutstandingRequest::Unregister));
+        if !is_outstanding && self.phase == Phase::Stopping {
+            self.phase = Phase::Stopped;
         }
     }
 
@@ -79,6 +113,8 @@ impl Scheduler {
                 let job = AllocatedJob {
                     id: hello.id,
                     freed: hello.free.map(penstock_flux::Text::into_string),
+                    freed_since: IdSet::new(),
+                    has_ended: false,
                 };
                 self.send(request, OutstandingRequest::Lookup(job));
             }
@@ -92,29 +128,58 @@ impl Scheduler {
 
     pub(crate) fn handle_lookup_response(&mut self, job: &AllocatedJob, response: &Message) {
         self.hello.lookups_outstanding -= 1;
-        // A job whose R is unreadable does not keep the others from being scheduled: the job
-        // manager rejects allocations that overlap.
         let id = job.id;
         match self.mark_allocated(job, response) {
             Ok(unknown) if unknown.is_empty() => {}
             Ok(unknown) => self.log.push(format!(
                 "job {id} also holds ranks {unknown}, which are not in the inventory"
             )),
-            Err(error) => self
-                .log
-                .push(format!("job {id} is not accounted for: {error}")),
+            // Its resources would be allocated a second time.
+            Err(error) => {
+                return self.fail(format!(
+                    "the resources of running job {id} are unknown: {error}"
+                ));
+            }
         }
         self.send_ready_if_done();
     }
 
+    /// Notes which ranks a job of hello releases while its R is looked up; all with `None`. Returns whether it is.
+    pub(crate) fn free_announced(&mut self, id: JobId, ranks: Option<&IdSet>) -> bool {
+        if self.hello.lookups_outstanding == 0 {
+            return false;
+        }
+        let lookup = self
+            .outstanding
+            .values_mut()
+            .find_map(|request| match request {
+                OutstandingRequest::Lookup(job) if job.id == id => Some(job),
+                _ => None,
+            });
+        let Some(job) = lookup else {
+            return false;
+        };
+        match ranks {
+            Some(ranks) => job.freed_since = job.freed_since.union(ranks),
+            None => job.has_ended = true,
+        }
+        true
+    }
+
     /// Marks the resources of a job as allocated. Returns those of its ranks that are not in the inventory.
     fn mark_allocated(&mut self, job: &AllocatedJob, response: &Message) -> Result<IdSet, Error> {
+        if job.has_ended {
+            return Ok(IdSet::new());
+        }
         if response.errnum() != 0 {
             return Err(Error::Response(failure_text(response)));
         }
         let mut r = read_r(response)?;
-        if let Some(freed) = &job.freed {
-            let freed: IdSet = freed.parse()?;
+        let mut freed = job.freed_since.clone();
+        if let Some(before) = &job.freed {
+            freed = freed.union(&before.parse()?);
+        }
+        if !freed.is_empty() {
             r = Arc::new(r.restrict(&r.ranks().difference(&freed)));
         }
         let Some(engine) = &mut self.engine else {

@@ -14,6 +14,8 @@
 //! | `Greeting` | `job-manager.sched-hello` | ENODATA, and the R of every announced job |
 //! | `Readying` | `job-manager.sched-ready` | the response |
 //! | `Running` | responses to alloc requests | – |
+//! | `Stopping` | `service.remove` of both names | both responses |
+//! | `Stopped` | – | never: the program exits |
 //! | `Failed` | – | never: the program logs the reason and exits |
 
 mod acquisition;
@@ -26,6 +28,7 @@ mod handshake;
 mod pass;
 mod queries;
 mod respond;
+mod retries;
 mod scheduler;
 mod settings;
 mod what_if;

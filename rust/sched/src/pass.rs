@@ -15,6 +15,7 @@ impl Scheduler {
     /// another call may do more.
     pub fn schedule(&mut self, now: f64) -> bool {
         let more = self.run_pass(now);
+        self.retry_commits(now);
         self.answer_queries(now);
         more
     }

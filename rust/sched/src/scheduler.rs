@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use penstock_engine::{Engine, QueueId};
 use penstock_flux::{Allocation, Histogram, Matchtags};
+use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::Settings;
+use crate::retries::CommitRetries;
 
 /// The options of a scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +48,10 @@ pub enum Phase {
     Readying,
     /// Alloc requests are served.
     Running,
+    /// The service names are being unregistered.
+    Stopping,
+    /// The scheduler has ended because it was asked to.
+    Stopped,
     /// The scheduler has ended, with the reason.
     Failed(String),
 }
@@ -56,6 +62,10 @@ pub(crate) struct AllocatedJob {
     pub id: JobId,
     /// An idset of the ranks that it has released already.
     pub freed: Option<String>,
+    /// The ranks that it has released since.
+    pub freed_since: IdSet,
+    /// Whether it has released all ranks since.
+    pub has_ended: bool,
 }
 
 /// The progress of hello.
@@ -74,6 +84,7 @@ pub(crate) enum OutstandingRequest {
     Lookup(AllocatedJob),
     Ready,
     Commit(Arc<[Allocation]>),
+    Unregister,
 }
 
 /// An alloc request of the job manager without a last response.
@@ -146,6 +157,7 @@ pub struct Scheduler {
     pub(crate) last_header: LastHeader,
     /// Jobs whose alloc request was cancelled while their R is committed.
     pub(crate) cancelled_in_commit: HashSet<JobId>,
+    pub(crate) retries: CommitRetries,
     /// The engine's queues, by the names that jobs have used.
     pub(crate) queues: HashMap<String, QueueId>,
     /// Whether anything has changed since the last pass.
@@ -174,6 +186,7 @@ impl Scheduler {
             allocs: HashMap::new(),
             last_header: LastHeader::default(),
             cancelled_in_commit: HashSet::new(),
+            retries: CommitRetries::default(),
             queues: HashMap::new(),
             needs_pass: false,
             annotator: Annotator::default(),

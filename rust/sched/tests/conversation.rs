@@ -7,7 +7,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bench::{Bench, body, inventory, jobspec};
-use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{
+    EAGAIN, EBUSY, EEXIST, EINVAL, EIO, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS, EPERM, EPROTO,
+    ETIMEDOUT,
+};
 use penstock_flux::flags::STREAMING;
 use penstock_flux::{
     FreedResources, Inventory, InventoryChange, PendingJob, RWithText, RedactedJobspec,
@@ -17,7 +20,7 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_sched::{Options, Phase, Scheduler};
-use penstock_wire::{Message, MessageType};
+use penstock_wire::Message;
 use serde_json::{Value, json};
 
 #[test]
@@ -152,7 +155,7 @@ fn ranks(success: &Message) -> String {
 #[test]
 fn a_job_unknown_to_the_kvs_is_denied_and_its_resources_are_freed() {
     let mut bench = Bench::ready(None, &[]);
-    for errnum in [ENOENT, EPROTO, ENOSYS] {
+    for errnum in [ENOENT, EPROTO] {
         assert!(bench.alloc(1, 2).is_empty());
         bench.reject("kvs.commit", errnum);
         let answer = body(&bench.take_responses()[0]);
@@ -238,22 +241,219 @@ fn resources_of_a_rejected_commit_are_set_aside_and_the_job_gets_others() {
 }
 
 #[test]
-fn a_cancel_during_a_commit_counts_if_the_commit_fails() {
-    for rejected in [false, true] {
+fn a_cancel_during_a_commit_is_answered_after_it_and_the_resources_are_free() {
+    for errnum in [0, ENOENT, EINVAL, EIO] {
         let mut bench = Bench::ready(None, &[]);
         bench.alloc(1, 2);
         assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
-        let kind = if rejected {
-            bench.reject("kvs.commit", EINVAL);
-            let place = bench
-                .outstanding
-                .iter()
-                .position(|message| message.kind == MessageType::Response);
-            body(&bench.outstanding.remove(place.unwrap()))["type"].clone()
+        if errnum == 0 {
+            bench.answer("kvs.commit", &json!({"rootseq": 1}));
         } else {
-            body(&bench.commit()[0])["type"].clone()
+            bench.reject("kvs.commit", errnum);
+        }
+        let answers = bench.take_responses();
+        assert_eq!(
+            (answers.len(), body(&answers[0])),
+            (1, json!({"id": 1, "type": 3})),
+            "{errnum}"
+        );
+        if errnum != EINVAL {
+            bench.alloc(2, 2);
+            assert_eq!(ranks(&bench.commit()[0]), "0");
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_fails_for_a_passing_reason_is_sent_again_and_never_a_denial() {
+    for errnum in [EIO, ENOSPC, EAGAIN, ENOSYS, ENOMEM, ETIMEDOUT] {
+        let mut bench = Bench::ready(None, &[]);
+        bench.alloc(1, 2);
+        let (mut now, mut delays) = (1000.0, Vec::new());
+        for _ in 0..9 {
+            bench.reject("kvs.commit", errnum);
+            assert!(!bench.scheduler.schedule(now));
+            assert!(bench.scheduler.take_out().is_empty());
+            let due = bench.scheduler.deadline().unwrap();
+            delays.push(due - now);
+            now = due;
+            bench.scheduler.schedule(now);
+            bench.outstanding.extend(bench.scheduler.take_out());
+        }
+        assert_eq!(delays, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]);
+        let success = bench.commit();
+        assert_eq!((success.len(), ranks(&success[0])), (1, "0".to_owned()));
+        assert_eq!(bench.scheduler.deadline(), None);
+        // The next failure begins with the shortest delay again.
+        bench.alloc(2, 2);
+        bench.reject("kvs.commit", errnum);
+        bench.scheduler.schedule(now);
+        assert_eq!(bench.scheduler.deadline(), Some(now + 0.5));
+        // A clock that is set back delays the commit no longer.
+        bench.scheduler.schedule(now - 3600.0);
+        assert_eq!(bench.scheduler.deadline(), Some(now - 3600.0 + 0.5));
+        // Cancelled meanwhile, it is answered at once, and its resources are free.
+        let answers = bench.request("sched.cancel", &json!({"id": 2}));
+        assert_eq!(body(&answers[0]), json!({"id": 2, "type": 3}));
+        bench.alloc(3, 2);
+        assert_eq!(ranks(&bench.commit()[0]), "1");
+    }
+}
+
+#[test]
+fn jobs_of_one_commit_are_sent_again_together_without_those_that_are_cancelled() {
+    let mut bench = Bench::ready(None, &[]);
+    for id in 1..=3 {
+        let payload = json!({"id": id, "priority": 16, "userid": 0, "jobspec": jobspec(1)});
+        let mut request = Message::request("sched.alloc", &payload.to_string());
+        request.rolemask = 5;
+        request.push_route(b"manager");
+        bench.scheduler.handle(&request);
+    }
+    bench.responses();
+    assert!(bench.request("sched.cancel", &json!({"id": 2})).is_empty());
+    bench.reject("kvs.commit", EAGAIN);
+    assert_eq!(
+        body(&bench.take_responses()[0]),
+        json!({"id": 2, "type": 3})
+    );
+    bench.scheduler.schedule(1000.0);
+    bench.scheduler.schedule(1000.5);
+    bench.outstanding.extend(bench.scheduler.take_out());
+    let done = bench.commit();
+    let ids: Vec<Value> = done.iter().map(|done| body(done)["id"].clone()).collect();
+    assert_eq!(ids, [1, 3]);
+}
+
+#[test]
+fn a_running_job_without_readable_resources_ends_the_scheduler() {
+    let job = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0});
+    let val = |data: &str| json!({"val": {"ver": 1, "type": "val", "data": data}});
+    let lookups = [
+        (None, "kvs.lookup failed with errnum 2: because"),
+        (Some(val("e30=")), "version: expected 1, found nothing"),
+        (Some(val("!")), "R is not base64"),
+    ];
+    for (answer, text) in lookups {
+        let mut bench = Bench::new(None);
+        bench.answer("service.add", &Value::Null);
+        bench.answer("service.add", &Value::Null);
+        let acquired = json!({"resources": inventory(), "up": "0-1"});
+        bench.answer("resource.acquire", &acquired);
+        bench.answer("job-manager.sched-hello", &job);
+        match answer {
+            Some(answer) => bench.answer("kvs.lookup", &answer),
+            None => bench.reject("kvs.lookup", ENOENT),
+        }
+        bench.reject("job-manager.sched-hello", ENODATA);
+        let Phase::Failed(reason) = bench.scheduler.phase() else {
+            panic!("{:?}", bench.scheduler.phase());
         };
-        assert_eq!(kind, if rejected { 3 } else { 0 });
+        assert!(
+            reason.starts_with("the resources of running job") && reason.contains(text),
+            "{reason}"
+        );
+        let is_ready = |message: &Message| message.topic() == "job-manager.sched-ready";
+        assert!(!bench.outstanding.iter().any(is_ready));
+    }
+}
+
+#[test]
+fn ranks_that_are_freed_while_hello_is_answered_are_free_afterwards() {
+    for (payload, free_ranks) in [
+        (json!({"id": 9, "R": more("1", "n1", "0-1")}), "1"),
+        (json!({"id": 9, "R": inventory(), "final": true}), "0"),
+        (json!({"id": 9}), "0"),
+    ] {
+        let mut bench = Bench::new(None);
+        bench.answer("service.add", &Value::Null);
+        bench.answer("service.add", &Value::Null);
+        let acquired = json!({"resources": inventory(), "up": "0-1"});
+        bench.answer("resource.acquire", &acquired);
+        let job = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0});
+        bench.answer("job-manager.sched-hello", &job);
+        bench.request("sched.free", &payload);
+        let data = BASE64.encode(inventory().to_string());
+        let val = json!({"ver": 1, "type": "val", "data": data});
+        bench.answer("kvs.lookup", &json!({ "val": val }));
+        bench.reject("job-manager.sched-hello", ENODATA);
+        bench.answer("job-manager.sched-ready", &json!({"count": 0}));
+        bench.alloc(1, 2);
+        assert_eq!(ranks(&bench.commit()[0]), free_ranks);
+    }
+}
+
+#[test]
+fn a_free_with_an_id_gets_no_error() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.commit();
+    bench.scheduler.take_log();
+    for payload in [
+        json!({"id": 1, "R": {"version": 1}}),
+        json!({"id": 1, "R": inventory(), "final": "no"}),
+        json!({"id": 77, "R": inventory(), "final": true}),
+    ] {
+        assert_eq!(bench.request("sched.free", &payload), []);
+        let log = bench.scheduler.take_log().join("\n");
+        assert!(log.contains("sched.free"), "{log}");
+        assert_eq!(bench.scheduler.engine().unwrap().running(), 1);
+    }
+    // The last part frees everything, whatever R says.
+    bench.request("sched.free", &json!({"id": 1, "R": {}, "final": true}));
+    assert_eq!(bench.scheduler.engine().unwrap().running(), 0);
+}
+
+#[test]
+fn a_stopped_scheduler_has_no_service_and_allocates_nothing() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.scheduler.stop();
+    bench.scheduler.stop();
+    assert_eq!(*bench.scheduler.phase(), Phase::Stopping);
+    bench.outstanding.extend(bench.scheduler.take_out());
+    // The R that is being committed is announced, another job gets nothing.
+    assert_eq!(body(&bench.commit()[0])["id"], 1);
+    assert!(bench.alloc(2, 1).is_empty());
+    let request = bench.take_request("service.remove");
+    assert_eq!(body(&request), json!({"service": "sched"}));
+    bench.respond(&Message::response_to(&request, 0, None));
+    assert_eq!(*bench.scheduler.phase(), Phase::Stopping);
+    bench.reject("service.remove", ENOENT);
+    assert_eq!(*bench.scheduler.phase(), Phase::Stopped);
+    let is_commit = |message: &Message| message.topic() == "kvs.commit";
+    assert!(!bench.outstanding.iter().any(is_commit));
+}
+
+#[test]
+fn a_scheduler_stops_at_any_step_of_the_handshake() {
+    for steps in 0..5 {
+        let mut bench = Bench::new(None);
+        let acquired = json!({"resources": inventory(), "up": "0-1"});
+        let answers = [
+            ("service.add", Value::Null),
+            ("service.add", Value::Null),
+            ("resource.acquire", acquired),
+            (
+                "job-manager.sched-hello",
+                json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0}),
+            ),
+            (
+                "kvs.lookup",
+                json!({"val": {"ver": 1, "type": "val", "data": "!"}}),
+            ),
+        ];
+        for (topic, payload) in &answers[..steps] {
+            bench.answer(topic, payload);
+        }
+        bench.scheduler.stop();
+        for (topic, payload) in &answers[steps..(steps + 1).min(3).max(steps)] {
+            bench.answer(topic, payload);
+        }
+        bench.outstanding.extend(bench.scheduler.take_out());
+        bench.answer("service.remove", &Value::Null);
+        bench.answer("service.remove", &Value::Null);
+        assert_eq!(*bench.scheduler.phase(), Phase::Stopped, "{steps}");
     }
 }
 

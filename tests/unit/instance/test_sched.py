@@ -28,6 +28,7 @@ class RecordingScheduler:
     """Records the times that are passed to it."""
 
     failure = None
+    phase = "running"
 
     def __init__(self, deadline=None):
         self.deadline = deadline
@@ -66,7 +67,15 @@ def wire():
         yield near, far
 
 
-def test_annotations_are_due_by_the_clock(wire):
+@pytest.fixture
+def stop():
+    """The two ends of the socket that a signal makes readable."""
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+def test_annotations_are_due_by_the_clock(wire, stop):
     near, far = wire
 
     class EndingScheduler(RecordingScheduler):
@@ -75,15 +84,47 @@ def test_annotations_are_due_by_the_clock(wire):
             far.shutdown(socket.SHUT_WR)
 
     scheduler = EndingScheduler(deadline=999.0)
-    assert _converse(near, scheduler, FixedClock()) == 0
+    assert _converse(near, scheduler, FixedClock(), stop[0]) == 0
     assert scheduler.annotated == [1000.0]
     assert scheduler.deferred == [(1000.0, 1.0)]
 
 
-def test_passes_are_at_the_time_of_the_clock(wire):
+def test_passes_are_at_the_time_of_the_clock(wire, stop):
     near, far = wire
     scheduler = RecordingScheduler(deadline=2000.0)
     far.sendall(Message.request("sched.stats-get").encode())
     far.shutdown(socket.SHUT_WR)
-    assert _converse(near, scheduler, FixedClock()) == 0
+    assert _converse(near, scheduler, FixedClock(), stop[0]) == 0
     assert scheduler.scheduled == [1000.0]
+
+
+def test_a_due_pass_comes_before_the_annotations(wire, stop):
+    near, far = wire
+
+    class RetryingScheduler(RecordingScheduler):
+        def schedule(self, now):
+            self.deadline = 2000.0
+            far.shutdown(socket.SHUT_WR)
+            return super().schedule(now)
+
+    scheduler = RetryingScheduler(deadline=999.0)
+    assert _converse(near, scheduler, FixedClock(), stop[0]) == 0
+    assert scheduler.scheduled
+    assert scheduler.annotated == []
+
+
+def test_a_signal_stops_the_scheduler_once_its_services_are_unregistered(wire, stop):
+    near, far = wire
+
+    class StoppingScheduler(RecordingScheduler):
+        def stop(self):
+            self.phase = "stopping"
+            far.sendall(Message.request("service.remove").encode())
+
+        def handle(self, batch):
+            self.phase = "stopped"
+
+    stop[1].sendall(b"\x0f")
+    scheduler = StoppingScheduler()
+    assert _converse(near, scheduler, FixedClock(), stop[0]) == 0
+    assert scheduler.phase == "stopped"
