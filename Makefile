@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
+.PHONY: test-flux bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
 	capi install-capi test-capi
@@ -113,6 +113,12 @@ test-peers: $(VENV)/.checked  ## Compares the results of the idset and hostlist 
 test-peer-suites: $(VENV)/.built  ## The own tests of ClusterShell and python-hostlist, with our modules in place of theirs
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt PyYAML
 	$(BIN)/python tests/peers/suites.py
+
+# FLUX is the prefix of an installation of flux-core; by default that of the `flux` on the PATH, if there is one.
+FLUX ?= $(patsubst %/bin/flux,%,$(shell command -v flux))
+test-flux: $(VENV)/.checked  ## Penstock inside a live Flux: FLUX=PREFIX names the installation; skipped without one
+	@if test -x "$(FLUX)/bin/flux"; then PATH="$(FLUX)/bin:$$PATH" $(BIN)/python -m pytest tests/flux; \
+		else echo "skipped: no Flux is installed, FLUX=PREFIX names an installation"; fi
 
 # Other workloads with another COMPARE_SEED.
 COMPARE_WORKLOADS ?= 5000

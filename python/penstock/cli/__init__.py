@@ -64,6 +64,7 @@ VERBS = {
     "dmesg": ("dmesg", "show the log of an instance"),
     "store": ("store", "check, copy, replace and repair the database of jobs"),
     "sched": ("sched", "run a scheduler as a process of its own"),
+    "flux": ("flux", "show the folder of the broker module for Flux"),
     "exec": ("exec", "run jobs in a process of its own, whose tasks outlive it"),
     "config": ("config", "check, show or reload a configuration"),
     "sim": ("sim", "replay a workload in virtual time: waits, utilisation, a report"),

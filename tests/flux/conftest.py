@@ -1,0 +1,165 @@
+"""Live instances of Flux, with Penstock as scheduler or as execution service.
+
+`make test-flux FLUX=PREFIX` puts the `flux` of an installation on the PATH; without one the tests
+are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.instance.conftest import attached, is_running, reaper_of
+
+import penstock
+
+FLUX = shutil.which("flux")
+MODULES = str(Path(penstock.__file__).parent / "flux")
+ENVIRONMENT = {
+    **os.environ,
+    "FLUX_MODULE_PATH": MODULES,
+    "FLUX_MODPROBE_PATH_APPEND": MODULES,
+}
+PENSTOCK = [sys.executable, "-m", "penstock"]
+TIMEOUT_S = 120
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if FLUX is None and here in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="flux is not installed: see make test-flux"))
+
+
+class Flux:
+    """A running instance of Flux."""
+
+    def __init__(self, uri: str, directory: Path) -> None:
+        self.uri = uri
+        self.directory = directory
+        self.env = {**ENVIRONMENT, "FLUX_URI": uri}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess:
+        """Runs a command of Flux."""
+        return self._command([str(FLUX), *words])
+
+    def penstock(self, *words: str) -> subprocess.CompletedProcess:
+        """Runs a command of Penstock."""
+        return self._command([*PENSTOCK, *words])
+
+    def _command(self, command: list[str]) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            command,
+            env=self.env,
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+
+    def flux(self, *words: str) -> str:
+        """The output of a command of Flux, which must succeed."""
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def fails(self, *words: str) -> str:
+        """The errors of a command of Flux, which must fail."""
+        done = self.run(*words)
+        assert done.returncode != 0, done.stdout
+        return done.stderr.strip()
+
+    def stats(self) -> dict:
+        """The statistics of the scheduler."""
+        return json.loads(self.flux("module", "stats", "sched-penstock"))
+
+    def log(self) -> list[str]:
+        """The lines of the broker's log that the module has written."""
+        lines = self.flux("dmesg").split("\n")
+        return [line.partition(" ")[2] for line in lines if " sched-penstock." in line]
+
+    def submit(self, *words: str, until: str = "start") -> str:
+        """Submits a job and waits for an event of it."""
+        return self.flux("submit", f"--wait-event={until}", *words)
+
+    def wait(self, job: str, event: str = "clean") -> None:
+        """Waits for an event of a job."""
+        self.flux("job", "wait-event", f"--timeout={TIMEOUT_S}", job, event)
+
+    def events(self, job: str) -> list[dict]:
+        """The events of a job, once it is inactive."""
+        self.wait(job)
+        lines = self.flux("job", "eventlog", "-f", "json", job).split("\n")
+        return [json.loads(line) for line in lines]
+
+    def resources(self, job: str) -> dict:
+        """The R of a job."""
+        return json.loads(self.flux("job", "info", job, "R"))
+
+    def ranks(self, job: str) -> str:
+        """The ranks of a job."""
+        entries = self.resources(job)["execution"]["R_lite"]
+        return ",".join(entry["rank"] for entry in entries)
+
+    def end(self, job: str) -> tuple[int, list[str]]:
+        """The wait status of a job, and its events from the start on."""
+        events = self.events(job)
+        names = [event["name"] for event in events]
+        (finish,) = (event["context"] for event in events if event["name"] == "finish")
+        return finish["status"], names[names.index("start") :]
+
+    def exec_service(self):
+        """Runs the execution service."""
+        directory = str(self.directory / "exec")
+        return attached([*PENSTOCK, "exec", "--uri", self.uri, "--directory", directory], "ready")
+
+    def simulation(self):
+        """Runs simulated execution."""
+        return attached([*PENSTOCK, "exec", "--uri", self.uri, "--simulate"], "ready")
+
+
+@pytest.fixture
+def start_flux(tmp_path):
+    """Gives a context manager that starts an instance with options of `flux start`.
+
+    `without` names modules that are removed first, `load` has arguments of `flux module load`.
+    """
+
+    @contextmanager
+    def start(*options: str, without: tuple[str, ...] = (), load: str = ""):
+        for name in ("uri", "hold"):
+            os.mkfifo(tmp_path / name)
+        steps = [f"flux module remove {name}" for name in without]
+        steps += [f"flux module load {load}"] if load else []
+        script = " && ".join([*steps, 'echo "$FLUX_URI" > uri', "cat hold"])
+        # Ends with the test's end of the FIFO. A failed step opens the other one: nothing hangs.
+        command = [str(FLUX), "start", *options, "sh", "-c", f"{script} || : > uri"]
+        with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT) as process:
+            uri = (tmp_path / "uri").read_text().strip()
+            assert uri, "the instance has not started"
+            with (tmp_path / "hold").open("w"):
+                yield Flux(uri, tmp_path)
+            process.wait(timeout=TIMEOUT_S)
+        for name in ("uri", "hold"):
+            (tmp_path / name).unlink()
+
+    yield start
+    pid = reaper_of(tmp_path / "exec")
+    if is_running(pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def flux(start_flux):
+    """An instance with Penstock as its scheduler."""
+    with start_flux(without=("sched-simple",), load="sched-penstock") as instance:
+        yield instance
