@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from penstock.cli import sets
+from penstock.errors import HostlistError
 from penstock.hostlist import Hostlist
 
 if TYPE_CHECKING:
@@ -13,7 +15,16 @@ if TYPE_CHECKING:
 SUMMARY = "Lists of hosts, such as node[0-99],login: expand, fold, count, combine."
 
 
+_GROUP = re.compile(r"(?:^|,)\s*(@[^,]*)")
+
+
 def _join(texts: list[str]) -> Hostlist:
+    for text in texts:
+        if "@" in text and (group := _GROUP.search(text)):
+            raise HostlistError(
+                f"`{group[1]}` is a group reference, which hostlists do not have: "
+                "`penstock nodeset` resolves groups"
+            )
     return Hostlist(text for text in texts if text)
 
 
@@ -22,7 +33,6 @@ HOSTLIST_TYPE = sets.SetType(
     example="node[0-99],login",
     element="host",
     join=_join,
-    value=str,
     find=Hostlist.find,
     read=Hostlist.parse_lenient,
     fold=lambda hosts, args: hosts.fold(nd=args.nd),
@@ -30,6 +40,7 @@ HOSTLIST_TYPE = sets.SetType(
         "sort": (Hostlist.sort, "print them in natural order"),
         "uniq": (Hostlist.uniq, "print each once, in order of first occurrence"),
     },
+    at=Hostlist.at,
 )
 
 

@@ -28,7 +28,6 @@ IDSET_TYPE = sets.SetType(
     example="0-3,8",
     element="id",
     join=_join,
-    value=int,
     find=_find,
     read=IDset.parse_lenient,
     fold=lambda ids, args: ids.encode(brackets=args.brackets),
@@ -36,6 +35,7 @@ IDSET_TYPE = sets.SetType(
         "sort": (IDset.copy, "print them in ascending order, as every set is"),
         "uniq": (IDset.copy, "print each once, as in every set"),
     },
+    at=lambda ids, positions: IDset(ids[position] for position in positions),
 )
 
 

@@ -8,10 +8,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from penstock.errors import Error, NotFoundError
+from penstock.errors import Error, IdsetError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.hostlist import Hostlist
     from penstock.idset import IDset
@@ -40,8 +40,6 @@ class SetType(NamedTuple):
     """The word for one element."""
     join: Callable[[list[str]], Members]
     """Makes one set from the texts of several."""
-    value: Callable[[str], int | str]
-    """Converts a text to an element."""
     find: Callable[[Any, Any], int | None]
     """The position of an element in a set."""
     read: Callable[[str], tuple[Members, list[str]]]
@@ -50,6 +48,21 @@ class SetType(NamedTuple):
     """The text of a set, as the arguments of `fold` want it."""
     changes: dict[str, tuple[Callable[[Any], Members], str]]
     """Further operations that make another set of one."""
+    at: Callable[[Any, IDset], Members]
+    """The elements at positions, all of which exist."""
+
+
+class _Step(argparse.Action):
+    """Appends a step that changes the set to those before it on the command line."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        namespace.steps = [*namespace.steps, (str(self.const), values)]
 
 
 def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
@@ -62,7 +75,8 @@ def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
     text = kind.verb.upper()
     parser.epilog = (
         f"Each {text} is a text such as `{kind.example}`. Without any, or for `-`, they are read\n"
-        "from the standard input, separated by blanks or new lines (with --lenient, by new lines)."
+        "from the standard input, separated by blanks or new lines (with --lenient, new lines).\n"
+        "Steps such as --difference change the set first, from left to right."
     )
     operations = parser.add_subparsers(dest="operation", metavar="OPERATION", required=True)
 
@@ -77,6 +91,18 @@ def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
             action="store_true",
             help="accept and correct small errors of syntax, with a warning",
         )
+        steps = operation.add_argument_group("steps")
+
+        def add_step(name: str, **options: Any) -> None:
+            steps.add_argument(
+                f"--{name}", action=_Step, const=name, dest="steps", default=[], **options
+            )
+
+        for name, kept in COMBINATIONS.items():
+            add_step(name, metavar=text, help=f"with this one, {kept}")
+        for name in kind.changes:
+            add_step(name, nargs=0, help=f"as `{kind.verb} {name}`")
+        add_step("slice", metavar="POSITIONS", type=slice_or_ids, help="only those at positions")
         operation.add_argument("sets", metavar=text, nargs="*", help=summary)
 
     one = "the text of one; of several, all of them together"
@@ -98,12 +124,12 @@ def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
     cut = add("slice", f"print the {kind.element}s at some positions")
     cut.add_argument(
         "slice",
-        metavar="START:STOP[:STEP]",
-        type=slice_of,
-        help="as in Python",
+        metavar="START:STOP[:STEP]|POSITIONS",
+        type=slice_or_ids,
+        help="a slice as in Python, or positions such as 0,2-4",
     )
-    find = add("find", f"print the position of one {kind.element}, from 0")
-    find.add_argument("value", metavar=kind.element.upper(), type=kind.value)
+    find = add("find", f"print the positions of {kind.element}s, from 0, a line each")
+    find.add_argument("value", metavar=text, help=f"one {kind.element}, or the text of several")
     split = add("split", "print even parts, a line each")
     split.add_argument("parts", metavar="N", type=_parts, help="how many")
     split.add_argument("--json", action="store_true", help="one object a line")
@@ -125,6 +151,18 @@ def slice_of(text: str) -> slice:
         expected = "START:STOP or START:STOP:STEP with a STEP that is not 0"
         raise argparse.ArgumentTypeError(f"expected {expected}, found `{text}`")
     return slice(start, stop, *step)
+
+
+def slice_or_ids(text: str) -> slice | IDset:
+    """Converts `START:STOP[:STEP]` to a slice, or a text such as `0,2-4` to ids."""
+    if ":" in text:
+        return slice_of(text)
+    from penstock.idset import IDset
+
+    try:
+        return IDset(text)
+    except IdsetError as error:
+        raise argparse.ArgumentTypeError(f"expected START:STOP or positions: {error}") from None
 
 
 def _parts(text: str) -> int:
@@ -177,14 +215,40 @@ def _run(args: argparse.Namespace, kind: SetType) -> None:
     if args.lenient:
         texts = [_mend(text, kind) for text in texts]
     if args.operation in COMBINATIONS:
-        print(_combine(args.operation, texts, kind))
+        print(_changed(_combine(args.operation, texts, kind), args.steps, kind))
         return
-    whole = kind.join(texts)
+    whole = _changed(kind.join(texts), args.steps, kind)
     if args.operation in kind.changes:
         change, _ = kind.changes[args.operation]
         print(change(whole))
     else:
         _OPERATIONS[args.operation](whole, args, kind)
+
+
+def _changed(whole: Members, steps: Iterable[tuple[str, Any]], kind: SetType) -> Members:
+    """The set after the steps."""
+    for name, value in steps:
+        if name in COMBINATIONS:
+            whole = getattr(whole, name.replace("-", "_"))(kind.join([value]))
+        elif name in kind.changes:
+            whole = kind.changes[name][0](whole)
+        else:
+            whole = _slice(whole, value, kind)
+    return whole
+
+
+def _slice(whole: Members, positions: slice | IDset, kind: SetType) -> Members:
+    if isinstance(positions, slice):
+        return whole[positions]
+    last = positions.last()
+    if last is not None and last >= len(whole):
+        raise _no_position(last, whole, kind)
+    return kind.at(whole, positions)
+
+
+def _no_position(position: int, whole: Members, kind: SetType) -> NotFoundError:
+    number = f"{len(whole)} {kind.element}{'' if len(whole) == 1 else 's'}"
+    return NotFoundError(f"no position {position} among {number}")
 
 
 def _combine(operation: str, texts: list[str], kind: SetType) -> Members:
@@ -232,20 +296,23 @@ def _nth(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     end = args.position + 1 or len(whole)
     found = whole[args.position : end].expand()
     if not found:
-        number = f"{len(whole)} {kind.element}{'' if len(whole) == 1 else 's'}"
-        raise NotFoundError(f"no position {args.position} among {number}")
+        raise _no_position(args.position, whole, kind)
     print(found[0])
 
 
 def _cut(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
-    print(whole[args.slice])
+    print(_slice(whole, args.slice, kind))
 
 
 def _find(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
-    position = kind.find(whole, args.value)
-    if position is None:
-        raise NotFoundError(f"{kind.element} `{args.value}` is not in it")
-    print(position)
+    positions = []
+    for element in kind.join([args.value]):
+        position = kind.find(whole, element)
+        if position is None:
+            raise NotFoundError(f"{kind.element} `{element}` is not in it")
+        positions.append(position)
+    for position in positions:
+        print(position)
 
 
 def _split(whole: Members, args: argparse.Namespace, kind: SetType) -> None:

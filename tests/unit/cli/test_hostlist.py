@@ -37,7 +37,14 @@ def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         ("nth 2 n[1-5]", "n3\n"),
         ("slice 1:3 n[1-5]", "n[2-3]\n"),
         ("slice ::-1 n[1-3]", "n[3,2,1]\n"),
+        ("slice 0,2-3 n[1-5]", "n[1,3-4]\n"),
         ("find n4 n[1-5]", "3\n"),
+        ("find n[4-5],n1 n[1-5]", "3\n4\n0\n"),
+        ("fold n[1-9] --difference n[2-3] --union n20,n1 --slice 1:", "n[4-9,20]\n"),
+        ("count a,a,b --uniq --intersection b,c", "1\n"),
+        ("union b a --sort --slice 0", "a\n"),
+        ("symmetric-difference a,b b,c --difference a", "c\n"),
+        ("count n@1", "1\n"),
         ("split 2 n[1-5]", "n[1-3]\nn[4-5]\n"),
         ("split --json 1 n[1-5]", '{"part": 0, "hosts": "n[1-5]", "count": 5}\n'),
         ("sort n10 n9 a", "a,n[9-10]\n"),
@@ -95,3 +102,21 @@ def test_verb_names_bad_usage(penstock: Run, arguments: str) -> None:
     code, out, error = penstock(*arguments.split())
     assert (code, out) == (2, "")
     assert "penstock hostlist" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        ("count @gpu", 1, "`@gpu` is a group reference"),
+        ("count n1 --union n2,@a[1-2]", 1, "`@a[1-2]` is a group reference"),
+        ("slice 0,7 n[1-5]", 1, "no position 7 among 5 hosts"),
+        ("find n[5-6] n[1-5]", 1, "host `n6` is not in it"),
+        ("slice x n1", 2, "expected START:STOP or positions"),
+    ],
+)
+def test_errors_of_groups_positions_and_hosts(
+    penstock: Run, arguments: str, code: int, error: str
+) -> None:
+    found, out, err = penstock(*arguments.split())
+    assert (found, out) == (code, "")
+    assert error in err

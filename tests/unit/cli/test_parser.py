@@ -49,8 +49,8 @@ from penstock.cli import main
         (
             ["hostlist", "slice", "a[1-5]"],
             (
-                "argument START:STOP[:STEP]: expected START:STOP or "
-                "START:STOP:STEP with a STEP that is not 0, found `a[1-5]`"
+                "argument START:STOP[:STEP]|POSITIONS: expected START:STOP or positions: "
+                'invalid idset "a[1-5]": expected a number at byte 0'
             ),
         ),
     ],
