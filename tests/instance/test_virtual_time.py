@@ -272,6 +272,7 @@ def test_a_nested_instance_binds_itself_to_the_cores_of_its_job():
 # The modules that implement `System`; all others get what they need from it.
 IMPLEMENTATIONS = {
     *("clock", "directories", "host", "sockets", "processes", "retained_output", "pmix_server"),
+    "service_manager",
 }
 SYSTEM_MODULES = {
     *("os", "time", "socket", "subprocess", "random", "secrets", "tempfile", "shutil", "fcntl"),

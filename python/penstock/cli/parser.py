@@ -20,6 +20,7 @@ class Parser(argparse.ArgumentParser):
     """A parser of a verb or one of its operations. `-2:` is a slice and not an option."""
 
     def __init__(self, **options: Any) -> None:
+        self._is_formatting = False
         super().__init__(**{"allow_abbrev": False, **options})
         self._negative_number_matcher = SLICE
         # With the operation, if there is one: for errors.
@@ -35,6 +36,23 @@ class Parser(argparse.ArgumentParser):
         """The parser of a verb, whose summary is shown as it is."""
         formatter = argparse.RawDescriptionHelpFormatter
         return cls(prog=f"penstock {verb}", description=summary, formatter_class=formatter)
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        # `add_argument` checks the metavar by a formatter, whose width would be that of the
+        # terminal: to find it imports modules for longer than most verbs run.
+        if self._is_formatting:
+            return super()._get_formatter()
+        return argparse.HelpFormatter(self.prog, width=80)
+
+    def format_help(self) -> str:
+        """The text of `--help`."""
+        self._is_formatting = True
+        return super().format_help()
+
+    def format_usage(self) -> str:
+        """The line of the usage."""
+        self._is_formatting = True
+        return super().format_usage()
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -9,7 +9,6 @@ import os
 import pwd
 import socket
 import struct
-import tomllib
 from pathlib import Path
 from typing import Protocol
 
@@ -74,10 +73,17 @@ def peer_credentials(connection: Socket) -> tuple[int, int, int]:
 def _site_users(path: Path) -> set[int]:
     """The users whose servers the site trusts; none without the file."""
     try:
-        document = tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         return set()
     except (OSError, ValueError) as error:
+        raise AddressError(f"`{path}`: {error}") from None
+    # Most machines have no such file.
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except ValueError as error:
         raise AddressError(f"`{path}`: {error}") from None
     users = document.pop("server-users", [])
     if document:

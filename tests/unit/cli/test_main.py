@@ -174,3 +174,14 @@ def test_bad_environment_rules_are_usage_errors(monkeypatch, capsys):
     monkeypatch.delenv("NOSUCH", raising=False)
     assert main(["submit", "--env", "X=$NOSUCH", "true"]) == 2
     assert "`NOSUCH` is not set" in capsys.readouterr().err
+
+
+def test_a_submission_imports_nothing_that_is_slow():
+    """Modules that were a large part of the time of `penstock submit`."""
+    code = (
+        "import sys; from penstock.cli import main; main(['submit', '--dry-run', 'true']); "
+        "import penstock.client, penstock.client.tokens; "
+        "print(sorted({'bz2', 'lzma', 'random', 'shutil', 'tomllib', 'trio'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
