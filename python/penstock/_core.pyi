@@ -49,6 +49,9 @@ __all__ = [
     "STREAMING",
     "TOPIC",
     "UPSTREAM",
+    "URGENCY_DEFAULT",
+    "URGENCY_EXPEDITE",
+    "URGENCY_HOLD",
     "USER",
     "USERID_UNKNOWN",
     "AbortRequest",
@@ -334,6 +337,9 @@ MATCHTAG_MAX: Final[int]
 MAX_JOBSPEC_BYTES: Final[int]
 MAX_PMIX_REQUEST_BYTES: Final[int]
 NODEID_ANY: Final[int]
+URGENCY_DEFAULT: Final[int]
+URGENCY_EXPEDITE: Final[int]
+URGENCY_HOLD: Final[int]
 USERID_UNKNOWN: Final[int]
 ROLE_OWNER: Final[int]
 ROLE_USER: Final[int]

@@ -8,18 +8,24 @@ import signal
 from argparse import ArgumentTypeError
 from typing import Any
 
-from penstock._core import Scheduler, parse_duration
+from penstock._core import (
+    URGENCY_DEFAULT,
+    URGENCY_EXPEDITE,
+    URGENCY_HOLD,
+    Scheduler,
+    parse_duration,
+)
 from penstock.errors import Error
 from penstock.suggestion import suggestion
 
-URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
+URGENCIES = {"hold": URGENCY_HOLD, "default": URGENCY_DEFAULT, "expedite": URGENCY_EXPEDITE}
 
 
 def urgency(text: str) -> int:
     """0 to 31, or a name (RFC 30)."""
     if text in URGENCIES:
         return URGENCIES[text]
-    if text.isdecimal() and int(text) <= 31:
+    if text.isdecimal() and int(text) <= URGENCY_EXPEDITE:
         return int(text)
     names = ", ".join(URGENCIES)
     raise ArgumentTypeError(f"expected 0 to 31 or {names}, found `{text}`")

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import IDset, parse_count, parse_duration
+from penstock._core import URGENCY_DEFAULT, IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency, warning
 from penstock.cli.parser import Parser
 from penstock.constraint import parse_requires
@@ -146,7 +146,13 @@ def register(
         metavar="CONSTRAINT",
         help="constraint on the nodes, such as `gpu&-slow` or `host:node[0-3]` (RFC 35)",
     )
-    add("--urgency", type=urgency, default=16, metavar="N", help="0 (hold) to 31 (expedite)")
+    add(
+        "--urgency",
+        type=urgency,
+        default=URGENCY_DEFAULT,
+        metavar="N",
+        help="0 (hold) to 31 (expedite)",
+    )
     add(
         "--dependency",
         action="append",

@@ -44,9 +44,9 @@ def address_of(path: str) -> str:
             (row,) = client.jobs(ids=[job])
         uri = row.get("annotations", {}).get("user", {}).get("uri")
         if row["state"] == job_state.INACTIVE or not isinstance(uri, str):
-            over = "has ended" if row["state"] == job_state.INACTIVE else "has no address yet"
+            fault = "has ended" if row["state"] == job_state.INACTIVE else "has no address yet"
             raise NotFoundError(
-                f"job {id_text(job)} {over}\n"
+                f"job {id_text(job)} {fault}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"
             )
     return uri

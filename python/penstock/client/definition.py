@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Self
 
-    from penstock._core import IDset
+    from penstock._core import URGENCY_DEFAULT, IDset
     from penstock.client import connection, trio_connection
     from penstock.client.calls import Merge, Payload
     from penstock.errors import RpcError
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
             self,
             jobspec: Mapping[str, Any],
             *,
-            urgency: int = 16,
+            urgency: int = URGENCY_DEFAULT,
             count: None = None,
             flags: int = 0,
             token: str | None = None,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
             self,
             jobspec: Mapping[str, Any],
             *,
-            urgency: int = 16,
+            urgency: int = URGENCY_DEFAULT,
             count: int,
             flags: int = 0,
             token: str | None = None,
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
             self,
             jobspec: Mapping[str, Any],
             *,
-            urgency: int = 16,
+            urgency: int = URGENCY_DEFAULT,
             flags: int = 0,
             token: str | None = None,
             cc: IDset | str,

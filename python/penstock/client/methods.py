@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock._core import URGENCY_DEFAULT
 from penstock._core import topic as topics
 from penstock.client import calls
 from penstock.client.calls import (
@@ -221,7 +222,7 @@ class Methods:
         self,
         jobspec: Mapping[str, Any],
         *,
-        urgency: int = 16,
+        urgency: int = URGENCY_DEFAULT,
         count: int | None = None,
         flags: int = 0,
         token: str | None = None,

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_parse
+from penstock._core import URGENCY_DEFAULT, fluid_parse
 from penstock.client.calls import encoded_jobspec
 from penstock.clock import SYSTEM_CLOCK
 from penstock.executor.future import JobFuture
@@ -43,7 +43,12 @@ class JobExecutor(concurrent.futures.Executor):
         self._worker.start()
 
     def submit(  # type: ignore[override]
-        self, job: Mapping[str, Any] | Sequence[str], /, *, urgency: int = 16, **options: Any
+        self,
+        job: Mapping[str, Any] | Sequence[str],
+        /,
+        *,
+        urgency: int = URGENCY_DEFAULT,
+        **options: Any,
     ) -> JobFuture:
         """Submits a job.
 

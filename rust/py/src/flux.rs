@@ -6,7 +6,7 @@ mod responses;
 mod start_request;
 
 use penstock_flux::alloc::AllocResponseType;
-use penstock_flux::{flags, job_state, limits, pmix_attribute, pmix_status, role, topic};
+use penstock_flux::{flags, job_state, limits, pmix_attribute, pmix_status, role, topic, urgency};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
@@ -34,6 +34,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MATCHTAG_MAX", flags::MATCHTAG_MAX)?;
     module.add("MAX_JOBSPEC_BYTES", limits::MAX_JOBSPEC_BYTES)?;
     module.add("MAX_PMIX_REQUEST_BYTES", limits::MAX_PMIX_REQUEST_BYTES)?;
+    module.add("URGENCY_HOLD", urgency::HOLD)?;
+    module.add("URGENCY_DEFAULT", urgency::DEFAULT)?;
+    module.add("URGENCY_EXPEDITE", urgency::EXPEDITE)?;
     module.add("NODEID_ANY", flags::NODEID_ANY)?;
     module.add("USERID_UNKNOWN", flags::USERID_UNKNOWN)?;
     module.add("ROLE_OWNER", role::OWNER)?;
