@@ -219,10 +219,11 @@ KILLS_DAEMON ?= 200
 KILLS_SERVICE ?= 200
 KILLS_BOTH ?= 50
 KILLS_REAPER ?= 50
+KILLS_REAPERS ?= 20
 
-kills: $(VENV)/.checked  ## SIGKILL of daemon, execution service, both and reaper under load: no job is lost or runs twice
+kills: $(VENV)/.checked  ## SIGKILL of daemon, execution service, both and reapers under load: no job is lost or runs twice
 	$(BIN)/python -m tests.survival.kills --seed $(KILLS_SEED) --daemon $(KILLS_DAEMON) \
-		--service $(KILLS_SERVICE) --both $(KILLS_BOTH) --reaper $(KILLS_REAPER)
+		--service $(KILLS_SERVICE) --both $(KILLS_BOTH) --reaper $(KILLS_REAPER) --reapers $(KILLS_REAPERS)
 
 bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to inactive: jobs/s and the daemon's CPU time
 	$(BIN)/python bench/throughput.py

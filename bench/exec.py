@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from running_tasks import measure, service_processes
+from running_tasks import measure, reaper_of, service_processes
 
 from instance import make_directory, running
 from penstock.jobspec import from_command
@@ -110,6 +110,7 @@ def penstock_rate(count: int) -> tuple[float, dict[str, float]]:
         state = client.rpc("attr.get", {"name": "statedir"})["value"]
         pids = {"daemon": daemon.pid}
         pids |= {program: pid for pid, program in service_processes(state).items()}
+        pids["penstock-reaper"] = reaper_of(state)
         before = {program: cpu_s(pid) for program, pid in pids.items()}
         took = run_jobs(client, count)
         after = {program: cpu_s(pid) for program, pid in pids.items()}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exec import WARM_UP_JOBS, cpu_s, run_jobs
-from running_tasks import service_processes
+from running_tasks import reaper_of, service_processes
 
 from instance import running
 
@@ -49,6 +49,7 @@ def start(folder: Path, stack: ExitStack) -> Build:
     run_jobs(client, WARM_UP_JOBS)
     state = client.rpc("attr.get", {"name": "statedir"})["value"]
     services = {program: pid for pid, program in service_processes(state).items()}
+    services[REAPER] = reaper_of(state)
     return Build(folder, client, {"daemon": daemon.pid} | services)
 
 

@@ -109,8 +109,9 @@ def foreground(state: Path, *options: str):
 
 
 def end_service(directory: Path, uri: str) -> None:
-    """Kills the service and the reaper of a directory, and the tasks that they have left."""
-    pids = [pid for pid in (service_of(directory), reaper_of(directory)) if is_running(pid)]
+    """Kills the service and the reapers of a directory, and the tasks that they have left."""
+    used_by = (service_of(directory), standby_of(directory), reaper_of(directory))
+    pids = [pid for pid in used_by if is_running(pid)]
     if not pids:
         return
     mark = f"PENSTOCK_URI={uri}".encode()
@@ -190,9 +191,7 @@ def exec_process(tmp_path):
             yield process
 
     yield attach
-    pid = reaper_of(directory)
-    if is_running(pid):
-        os.kill(pid, signal.SIGKILL)
+    kill_reapers(directory)
 
 
 def service_of(directory: Path) -> int | None:
@@ -203,6 +202,18 @@ def service_of(directory: Path) -> int | None:
 def reaper_of(directory: Path) -> int | None:
     """The pid of the reaper of an execution service."""
     return _locked_by(directory / "reaper" / "lock")
+
+
+def standby_of(directory: Path) -> int | None:
+    """The pid of the standby of that reaper."""
+    return _locked_by(directory / "reaper" / "standby")
+
+
+def kill_reapers(directory: Path) -> None:
+    """Kills the reaper of an execution service, and its standby, which would take its place."""
+    for pid in (standby_of(directory), reaper_of(directory)):
+        if is_running(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _locked_by(lock: Path) -> int | None:

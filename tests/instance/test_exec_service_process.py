@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from tests.instance.conftest import PENSTOCK, reaper_of
+from tests.instance.conftest import PENSTOCK, kill_reapers, reaper_of
 
 from penstock.client import Client
 from penstock.jobid import parse
@@ -227,13 +227,24 @@ def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
         (job,) = instance.lines("submit", "sh", "-c", gate(tmp_path / "gate"))
         opened = (tmp_path / "gate").open("w")
         kill(process)
-    os.kill(reaper_of(tmp_path / "exec"), signal.SIGKILL)
+    kill_reapers(tmp_path / "exec")
     with exec_process(instance):
         # The task continues without its parent.
         assert instance.lines("run", "echo", "more") == ["more"]
         opened.close()
         assert instance.penstock("wait", job).returncode != 0
     assert "the wait status of task 0 is lost: the reaper was killed" in reason(instance, job)
+
+
+def test_no_wait_status_is_lost_when_a_reaper_is_killed(instance, exec_process, tmp_path):
+    waiting = f"{gate(tmp_path / 'gate')}; exit 3"
+    with exec_process(instance):
+        (job,) = instance.lines("submit", "sh", "-c", waiting)
+        with (tmp_path / "gate").open("w"):
+            os.kill(reaper_of(tmp_path / "exec"), signal.SIGKILL)
+            assert instance.lines("run", "echo", "more") == ["more"]
+        assert instance.penstock("wait", job).returncode == 3
+        assert "exception" not in events(instance, job)
 
 
 def test_killed_reapers_are_not_left_as_zombies(instance, exec_process, tmp_path):

@@ -21,7 +21,13 @@ def test_no_job_is_lost_or_run_twice_when_daemon_and_service_are_killed(tmp_path
 
 
 def test_jobs_of_a_killed_reaper_end_with_its_exception_and_leave_no_process(tmp_path):
-    kills = {Target.REAPER: 4, Target.SERVICE: 1, Target.DAEMON: 1, Target.BOTH: 1}
+    kills = {
+        Target.REAPER: 3,
+        Target.REAPERS: 2,
+        Target.SERVICE: 1,
+        Target.DAEMON: 1,
+        Target.BOTH: 1,
+    }
     report = Campaign(tmp_path, 1, kills).run()
     print(report)
     assert report.errors == []

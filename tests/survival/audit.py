@@ -163,7 +163,8 @@ class Audit:
         is_cancel = [exception["type"] == "cancel" for exception in exceptions]
         if any(is_lost):
             self.lost_statuses += 1
-            reaper_kills = [kill.ticks for kill in self.kills if kill.target is Target.REAPER]
+            reapers = {Target.REAPER, Target.REAPERS}
+            reaper_kills = [kill.ticks for kill in self.kills if kill.target in reapers]
             first = min((line.start_ticks for line in lines), default=0)
             was_killed = any(ticks + 1 >= first for ticks in reaper_kills)
             return was_killed and (plan.is_cancelled or sum(is_lost) == len(exceptions))

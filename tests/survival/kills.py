@@ -1,4 +1,4 @@
-"""Kills of the daemon, its execution service and the reaper under load: `make kills`.
+"""Kills of the daemon, its execution service and its reapers under load: `make kills`.
 
 Clients submit jobs without a pause while processes of the instance are killed with SIGKILL. The
 seed draws the targets and the moments of the kills: a number of tasks that start in between, and
@@ -110,7 +110,8 @@ class Campaign:
         self._clients = clients
         self._site = Site(directory, CORES)
         # Without cgroups a reaper finds only those in the sessions of a killed one's tasks.
-        descendant = LEAVE_DESCENDANT if kills.get(Target.REAPER) else LEAVE_ESCAPED_DESCENDANT
+        kills_reapers = any(kills.get(target) for target in (Target.REAPER, Target.REAPERS))
+        descendant = LEAVE_DESCENDANT if kills_reapers else LEAVE_ESCAPED_DESCENDANT
         self._workload = Workload(directory, MAX_GATED_JOBS, descendant)
         self._bell = os.open(self._workload.bell, os.O_RDWR | os.O_NONBLOCK)
         self._site.watch(self._ring)

@@ -36,6 +36,8 @@ class Target(Enum):
     SERVICE = "service"
     BOTH = "both"
     REAPER = "reaper"
+    # The reaper and its standby.
+    REAPERS = "reapers"
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,10 @@ class Site:
                 return None
         elif target is Target.REAPER:
             if not kill_holder(self.state / "exec" / "reaper" / "lock"):
+                return None
+        elif target is Target.REAPERS:
+            locks = [self.state / "exec" / "reaper" / name for name in ("standby", "lock")]
+            if not all(map(kill_holder, locks)):
                 return None
         else:
             if not kill_holder(self.state / "exec" / "lock"):

@@ -41,6 +41,8 @@ pub struct Reaper {
     /// The tasks by the slot of their mark.
     slots: BTreeMap<u32, TaskId>,
     free_slots: Vec<u32>,
+    /// The slots from this one on have not been assigned.
+    next_slot: u32,
     /// The tasks by their sessions.
     sessions: BTreeMap<Pid, TaskId>,
     /// The jobs by their cgroups.
@@ -104,7 +106,8 @@ struct Batch {
 impl Reaper {
     /// Creates a reaper from the log of an earlier one, and starts a new log with its contents.
     ///
-    /// Running tasks of the earlier reaper are watched until they end; their statuses are unknown.
+    /// Running tasks of the earlier reaper that are not this one's children are watched until they end; their statuses are
+    /// unknown.
     ///
     /// # Errors
     ///
@@ -121,6 +124,7 @@ impl Reaper {
             jobs: BTreeMap::new(),
             slots: BTreeMap::new(),
             free_slots: Vec::new(),
+            next_slot: 0,
             sessions: BTreeMap::new(),
             cgroups: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -149,6 +153,7 @@ impl Reaper {
         } else {
             kernel.restore_cgroups(&BTreeSet::new());
         }
+        reaper.restore_slots(kernel);
         reaper.compact(kernel)?;
         Ok(reaper)
     }
@@ -175,7 +180,19 @@ impl Reaper {
     ) {
         let state = match state {
             log::LoggedTask::Failed(failure) => TaskState::Failed(failure),
-            log::LoggedTask::Ended(process, end) => TaskState::Ended(process, end),
+            log::LoggedTask::Ended(process, end) => {
+                if boot == self.hello.boot {
+                    self.sessions.insert(process.pid, task);
+                }
+                TaskState::Ended(process, end)
+            }
+            log::LoggedTask::Started(process)
+                if boot == self.hello.boot && kernel.has_inherited(process) =>
+            {
+                self.children.insert(process.pid, Child::Task(task));
+                self.sessions.insert(process.pid, task);
+                TaskState::Running(process)
+            }
             log::LoggedTask::Started(process)
                 if boot == self.hello.boot && kernel.watch(process) =>
             {
@@ -190,8 +207,35 @@ impl Reaper {
             }
         };
         let job = self.jobs.entry(task.job).or_default();
-        job.processes += usize::from(matches!(state, TaskState::Orphan(_)));
+        let has_process = matches!(state, TaskState::Orphan(_) | TaskState::Running(_));
+        job.processes += usize::from(has_process);
         job.tasks.insert(task.rank, state);
+    }
+
+    /// Finds the slots of the marks that inherited processes have: a descendant of a task has an ancestor with its mark that
+    /// is a child of the reaper.
+    fn restore_slots<K: Kernel>(&mut self, kernel: &mut K) {
+        let Some(marks) = self.marks else {
+            return;
+        };
+        let mut used = BTreeSet::new();
+        for pid in kernel.children(None) {
+            let info = kernel.inspect(pid);
+            let Some(slot) = info.and_then(|info| marks.slot(info.mark)) else {
+                continue;
+            };
+            used.insert(slot);
+            if let Some(Child::Task(task)) = self.children.get(&pid)
+                && let Some(job) = self.jobs.get_mut(&task.job)
+            {
+                self.slots.insert(slot, *task);
+                job.slots.push(slot);
+            }
+        }
+        self.next_slot = used.last().map_or(0, |last| last + 1);
+        self.free_slots = (0..self.next_slot)
+            .filter(|slot| !used.contains(slot))
+            .collect();
     }
 
     /// Handles a request of a connection.
@@ -458,12 +502,16 @@ impl Reaper {
 
     /// Whether it has neither processes nor connections, and every status is in the log.
     pub fn is_idle(&self) -> bool {
+        self.has_nothing_to_do() && !self.outbox.has_connection()
+    }
+
+    /// Whether it has neither processes nor requests, and every status is in the log.
+    pub fn has_nothing_to_do(&self) -> bool {
         self.queue.is_empty()
             && self.children.is_empty()
             && self.orphans.is_empty()
             && self.remnants.is_empty()
             && self.cgroups.is_empty()
-            && !self.outbox.has_connection()
             && self.records.is_empty()
     }
 
@@ -502,11 +550,13 @@ impl Reaper {
     /// Assigns a mark to the descendants of a task, if one is free.
     fn assign_mark(&mut self, task: TaskId) -> Option<u64> {
         let marks = self.marks?;
-        let unused = u32::try_from(self.slots.len()).unwrap_or(MAX_SLOTS);
-        let slot = self
-            .free_slots
-            .pop()
-            .or_else(|| (unused < MAX_SLOTS).then_some(unused))?;
+        let slot = self.free_slots.pop().or_else(|| {
+            let slot = self.next_slot;
+            (slot < MAX_SLOTS).then(|| {
+                self.next_slot += 1;
+                slot
+            })
+        })?;
         self.slots.insert(slot, task);
         self.jobs.get_mut(&task.job)?.slots.push(slot);
         Some(marks.mark(slot))

@@ -392,6 +392,50 @@ fn another_reaper_knows_what_was_recorded() {
 }
 
 #[test]
+fn a_standby_gets_the_tasks_of_the_reaper_that_it_replaces() {
+    let mut world = World::new();
+    let [ended, running, parent] =
+        [(1, 0), (2, 0), (3, 0)].map(|(job, rank)| world.start(job, rank));
+    // A descendant that only its mark tells, of a task that the killed reaper has not waited for.
+    let daemon = world.kernel.fork(parent);
+    world.kernel.leave_session(daemon);
+    world.kernel.end(ended, WaitStatus::Exited(9));
+
+    let kernel = std::mem::take(&mut world.kernel);
+    let mut world = World::over(kernel, MarkSpace::below(u64::MAX));
+    assert!(world.kernel.watched.is_empty());
+    let (events, _) = world.request(Request::List);
+    let status = |events: &[Event], id| {
+        events.iter().find_map(|event| match event {
+            Event::Ended { task, end } if *task == id => Some(end.status),
+            _ => None,
+        })
+    };
+    assert_eq!(status(&events, task(1, 0)), Some(WaitStatus::Exited(9)));
+    let is_started = |id| {
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Started { task, .. } if *task == id))
+    };
+    assert!(is_started(task(2, 0)) && is_started(task(3, 0)));
+
+    // The mark of a new task is that of no inherited process.
+    let new = world.start(4, 0);
+    let mark = |world: &World, pid| world.kernel.processes[&pid].mark;
+    let marks = [running, parent, new].map(|pid| mark(&world, pid));
+    assert_eq!(BTreeSet::from(marks).len(), 3);
+
+    world.kernel.end(parent, WaitStatus::Exited(5));
+    let events = world.events();
+    assert_eq!(status(&events, task(3, 0)), Some(WaitStatus::Exited(5)));
+    assert!(!events.contains(&empty(3)), "a descendant is left");
+    world.kernel.end(daemon, EXITED);
+    assert_eq!(world.events(), [empty(3)]);
+    world.request(Request::Kill(vec![JobId::new(2)]));
+    assert!(!world.kernel.processes.contains_key(&running));
+}
+
+#[test]
 fn after_a_reboot_no_task_runs() {
     let mut world = World::new();
     let pid = world.start(1, 0);

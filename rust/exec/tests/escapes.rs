@@ -151,7 +151,7 @@ fn a_fork_bomb_is_killed() {
         let mut lines = std::io::BufReader::new(fs::File::open(&path).expect("a FIFO"));
         lines.read_line(&mut String::new()).expect("readable");
         kill(&mut service, 1);
-        let children = format!("/proc/{0}/task/{0}/children", reaper.process.id());
+        let children = format!("/proc/{0}/task/{0}/children", reaper.pid());
         assert_eq!(fs::read_to_string(children).unwrap_or_default(), "");
         service.request(&Request::Forget(vec![JobId::new(1)]));
         service.shut_down(reaper);

@@ -5,11 +5,14 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use penstock_exec::log::LoggedTask;
 use penstock_exec::protocol::{Event, Group, Input, Limit, Output, Request, SignalTarget};
 use penstock_exec::{BootId, JobId, ProcessId, Step, WaitStatus, is_running, read_log};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Signal, kill_process};
 use support::{
     PROGRAM, Reaper, command, exists, fifo, file, pids, read_fifo, shell, spec, task, text,
 };
@@ -215,7 +218,7 @@ fn a_session_or_a_group_is_the_tasks_own() {
         let pid = service.wait_for_start(task(1, rank)).pid.0;
         let session = match group {
             Group::Session => pid,
-            Group::Group => reaper.process.id(),
+            Group::Group => reaper.pid(),
         };
         let seen = fs::read_to_string(&output).expect("there");
         assert_eq!(seen, format!("{pid} {session}\n"));
@@ -494,7 +497,7 @@ fn a_new_service_gets_what_ended_meanwhile() {
     fs::write(&gate, "go\n").expect("the task reads");
 
     let mut second = reaper.connect();
-    assert_eq!(second.client.hello().process.pid.0, reaper.process.id());
+    assert_eq!(second.client.hello().process.pid.0, reaper.pid());
     assert_eq!(second.client.hello().boot, boot());
     assert_eq!(second.request(&Request::List), 0);
     assert_eq!(second.wait_for_start(task(1, 0)), process);
@@ -619,6 +622,90 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
     assert!(!runs(running));
     service.request(&Request::Forget(vec![JobId::new(1)]));
     service.shut_down(second);
+}
+
+#[test]
+fn a_standby_takes_the_place_of_a_killed_reaper_with_every_wait_status() {
+    let mut reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let gates = ["first", "second"].map(|name| reaper.path(name));
+    for gate in &gates {
+        fifo(gate);
+    }
+    let waiting = |gate: &Path, code| format!("read line < {}; exit {code}", gate.display());
+    service.spawn(shell(task(1, 0), &waiting(&gates[0], 3)));
+    service.spawn(shell(task(2, 0), &waiting(&gates[1], 4)));
+    // Its background process descends from a task that has ended.
+    service.spawn(shell(task(3, 0), "setsid sleep 1000 & exit 5"));
+    let [first, second] = [1, 2].map(|job| service.wait_for_start(task(job, 0)));
+    let end = service.wait_for_end(task(3, 0));
+
+    // The first task ends while neither process can wait for it.
+    let standby = rustix::process::Pid::from_child(&reaper.process);
+    kill_process(standby, Signal::STOP).expect("it runs");
+    reaper.crash_without_standby();
+    fs::write(&gates[0], "go\n").expect("the task reads");
+    while is_running(first, boot()) {
+        std::thread::yield_now();
+    }
+    kill_process(standby, Signal::CONT).expect("it runs");
+
+    let mut service = loop {
+        if let Ok(client) = penstock_exec::Client::connect(&reaper.directory) {
+            break support::Service::new(client);
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(service.client.hello().process.pid.0, reaper.process.id());
+    let another = command(&reaper.directory).output().expect("it starts");
+    assert_eq!(another.status.code(), Some(1), "the directory is in use");
+    assert_eq!(service.request(&Request::List), 0);
+    let status = service.wait_for_end(task(1, 0)).status;
+    assert_eq!(status, WaitStatus::Exited(3));
+    assert_eq!(service.wait_for_start(task(2, 0)), second);
+    assert_eq!(service.wait_for_end(task(3, 0)), end);
+    let forget = Request::Forget(vec![JobId::new(3)]);
+    assert_eq!(service.request(&forget), libc::EBUSY, "a process is left");
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(3)])), 0);
+    service.wait_for_empty(3);
+    assert_eq!(
+        service.run(shell(task(4, 0), "exit 6")),
+        WaitStatus::Exited(6)
+    );
+
+    // It ends after the last task, so that the next reaper has a standby.
+    fs::write(&gates[1], "go\n").expect("the task reads");
+    let end = service.wait_for_end(task(2, 0));
+    assert_eq!(end.status, WaitStatus::Exited(4));
+    assert!(reaper.process.wait().expect("it ends").success());
+    let next = Reaper::start_in(&reaper.directory, &[]);
+    let mut service = next.connect();
+    assert_eq!(service.request(&Request::List), 0);
+    assert_eq!(service.wait_for_end(task(2, 0)), end);
+    assert_ne!(next.pid(), next.process.id());
+    service.shut_down(next);
+}
+
+/// A killed reaper may have created a process that has not recorded its start yet, and holds this lock meanwhile.
+#[test]
+fn a_reaper_reads_the_log_when_no_earlier_start_can_be_recorded_any_longer() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("the test owns it");
+    let starts = fs::File::create(path.join("starts")).expect("a new file");
+    flock(&starts, FlockOperation::LockExclusive).expect("nothing has it");
+    let lock = path.join("lock");
+    let release = std::thread::spawn(move || {
+        while fs::read_to_string(&lock).unwrap_or_default().is_empty() {
+            std::thread::yield_now();
+        }
+        let is_listening = fs::exists(lock.with_file_name("socket")).expect("readable");
+        drop(starts);
+        is_listening
+    });
+    let reaper = Reaper::start_in(path, &[]);
+    assert!(!release.join().expect("no panic"));
+    reaper.connect().shut_down(reaper);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock, flock};
 use rustix::io::Errno;
 use rustix::process::{
     Flock, FlockType, Pid, PidfdFlags, Signal, fcntl_getlk, geteuid, pidfd_open, pidfd_send_signal,
@@ -18,7 +18,12 @@ use crate::Error;
 
 pub(super) const LOG_FILE: &str = "log";
 pub(super) const JOURNAL_FILE: &str = "journal";
-const LOCK_FILE: &str = "lock";
+/// The lock of the process that uses a directory.
+pub(super) const LOCK_FILE: &str = "lock";
+/// The lock of the process that takes the place of a killed reaper, held from the start of that reaper.
+pub(super) const STANDBY_LOCK_FILE: &str = "standby";
+/// The lock of a reaper and of the processes that it has created and that have not executed their programs.
+const STARTS_LOCK_FILE: &str = "starts";
 const SOCKET_FILE: &str = "socket";
 const ERRORS_FILE: &str = "errors";
 
@@ -72,16 +77,21 @@ impl Directory {
         })
     }
 
-    /// Locks the directory until this process ends. `user` describes the processes that use it.
+    /// Locks the directory by one of its lock files until this process ends. `user` describes the processes that use it.
     ///
     /// The lock is a POSIX record lock: the kernel tells which process holds it, so that a pid that was reused since
     /// is never signalled. Such a lock ends with the first descriptor of the file that the process closes; the file is
     /// opened nowhere else.
-    pub(super) fn lock(&mut self, user: &str, if_locked: IfLocked) -> Result<(), Error> {
+    pub(super) fn lock(
+        &mut self,
+        file: &str,
+        user: &str,
+        if_locked: IfLocked,
+    ) -> Result<(), Error> {
         let action = format!("cannot lock directory `{}`", self.name);
         let failed = |error: io::Error| Error::system(&action, &error);
         let options = private(OpenOptions::new().read(true).write(true).create(true));
-        let mut lock = options.open(self.path(LOCK_FILE)).map_err(failed)?;
+        let mut lock = options.open(self.path(file)).map_err(failed)?;
         loop {
             match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -107,6 +117,19 @@ impl Directory {
             .map_err(failed)?;
         self.lock = Some(lock);
         Ok(())
+    }
+
+    /// Waits until no process of an earlier reaper is about to record a start in the log. The lock that is returned is
+    /// inherited by the processes that this process creates, and ends when all of them have executed a program or ended.
+    pub(super) fn lock_starts(&self) -> io::Result<File> {
+        let options = private(OpenOptions::new().write(true).create(true));
+        let lock = options.open(self.path(STARTS_LOCK_FILE))?;
+        loop {
+            match flock(&lock, FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => {}
+                result => return Ok(result.map(|()| lock)?),
+            }
+        }
     }
 
     /// Its device and inode.
@@ -241,6 +264,35 @@ fn end_holder(lock: &File, pid: Pid) -> Result<(), Errno> {
 /// The path of a file in an open directory, short enough for a socket address.
 fn entry(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
+}
+
+/// Whether the standby of a reaper of this directory runs: the reaper runs too, or the standby is about to take its
+/// place, or both are about to end.
+pub(super) fn has_standby(directory: &Path) -> io::Result<bool> {
+    Ok(!matches!(standby(directory)?, LockHolder::None))
+}
+
+fn standby(directory: &Path) -> io::Result<LockHolder> {
+    let folder = open_folder(directory, OFlags::PATH)?;
+    match File::open(entry(&folder, STANDBY_LOCK_FILE)) {
+        Ok(lock) => Ok(lock_holder(&lock)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(LockHolder::None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits for the end of the standby of a reaper that is ending, at most for this time.
+pub(super) fn wait_for_standby_end(directory: &Path, timeout: Timespec) -> io::Result<()> {
+    let LockHolder::Process(pid) = standby(directory)? else {
+        return Ok(());
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => Ok(()),
+        process => {
+            poll(&mut [PollFd::new(&process?, PollFlags::IN)], Some(&timeout))?;
+            Ok(())
+        }
+    }
 }
 
 /// Connects to the reaper of a directory, whatever the length of its path.

@@ -21,6 +21,9 @@ use crate::kernel::{Identity, Kernel, ProcessInfo};
 use crate::protocol::{TaskSpec, WindowSize};
 use crate::types::{CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
 
+/// The names of the processes that start a task, until they execute its program.
+const OWN_PROGRAMS: [&[u8]; 2] = [b"penstock-reaper", b"penstock-imp"];
+
 /// The Linux kernel as one reaper uses it.
 #[derive(Debug)]
 pub(super) struct LinuxKernel {
@@ -253,6 +256,16 @@ impl Kernel for LinuxKernel {
 
     fn session_members(&mut self, sessions: &BTreeSet<Pid>) -> Vec<(Pid, ProcessId)> {
         procfs::session_members(sessions)
+    }
+
+    fn has_inherited(&mut self, process: ProcessId) -> bool {
+        let Some((name, stat)) = procfs::named_stat(process.pid) else {
+            return false;
+        };
+        // Of a process that has not executed its task's program yet, only the earlier reaper could tell whether that
+        // failed.
+        let is_task = !OWN_PROGRAMS.contains(&name.as_slice());
+        is_task && stat.parent == Pid(std::process::id()) && stat.start_time == process.start_time
     }
 
     fn watch(&mut self, process: ProcessId) -> bool {

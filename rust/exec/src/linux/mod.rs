@@ -14,6 +14,7 @@ mod serve;
 mod service;
 mod simulate;
 mod spawn;
+mod standby;
 mod streams;
 mod syscalls;
 

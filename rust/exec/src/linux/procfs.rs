@@ -54,6 +54,14 @@ pub(super) fn stat(pid: Pid) -> Option<Stat> {
     Stat::parse(&fs::read(format!("/proc/{}/stat", pid.0)).ok()?)
 }
 
+/// A process, and the name of its program: at most 15 bytes of it.
+pub(super) fn named_stat(pid: Pid) -> Option<(Vec<u8>, Stat)> {
+    let line = fs::read(format!("/proc/{}/stat", pid.0)).ok()?;
+    let (_, name) = line.split_at_checked(line.iter().position(|byte| *byte == b'(')? + 1)?;
+    let name = name.get(..name.iter().rposition(|byte| *byte == b')')?)?;
+    Some((name.to_vec(), Stat::parse(&line)?))
+}
+
 /// This process.
 pub(super) fn current_process() -> io::Result<ProcessId> {
     let pid = Pid(std::process::id());

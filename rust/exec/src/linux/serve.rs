@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use super::cgroup::CgroupPlace;
 use super::directory::{self, Directory, IfLocked};
 use super::event_source::EventSource;
 use super::kernel::LinuxKernel;
+use super::standby::{self, Part};
 use super::syscalls::Reaped;
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
@@ -50,7 +52,8 @@ pub struct Options {
     pub imp: PathBuf,
 }
 
-/// Runs a reaper in this process until it has been idle for the configured time, or a service requests its end.
+/// Runs a reaper in a child of this process until it has been idle for the configured time, or a service requests its
+/// end. If that process is killed, this one takes its place until no task is left. Returns the exit code.
 ///
 /// The process must do nothing else: all descriptors except the standard streams are closed, it becomes a session
 /// leader and a child subreaper, and it blocks all signals. When the socket listens, the reaper writes the line
@@ -60,17 +63,36 @@ pub struct Options {
 /// # Errors
 ///
 /// Fails if the directory is unsuitable or used by another reaper, or if an indispensable system call fails.
-pub fn serve(options: &Options) -> Result<(), Error> {
+pub fn serve(options: &Options) -> Result<ExitCode, Error> {
     syscalls::block_signals();
     syscalls::close_inherited()
         .map_err(|error| Error::system("cannot close inherited descriptors", &error))?;
     lead_session()?;
     let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
-    directory.lock("reaper", IfLocked::Fail)?;
+    directory.lock(directory::STANDBY_LOCK_FILE, "reaper", IfLocked::Fail)?;
+    let is_successor = match standby::fork_reaper(&directory)? {
+        Part::Ended(code) => return Ok(code),
+        Part::Successor => true,
+        Part::Reaper => {
+            lead_session()?;
+            false
+        }
+    };
+    // A process has its own locks: those of the standby are not those of the reaper.
+    let _standby = directory;
+    let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
+    directory.lock(directory::LOCK_FILE, "reaper", IfLocked::Fail)?;
+    let _starts = directory
+        .lock_starts()
+        .map_err(|error| Error::system("cannot lock the reaper's directory", &error))?;
     let recorded = directory.decode_log(LogContents::decode)?;
     start(directory, recorded, options)
-        .and_then(|mut event_loop| event_loop.run())
-        .map_err(|error| Error::system("the reaper failed", &error))
+        .and_then(|mut event_loop| {
+            event_loop.is_successor = is_successor;
+            event_loop.run()
+        })
+        .map_err(|error| Error::system("the reaper failed", &error))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn lead_session() -> Result<(), Error> {
@@ -125,6 +147,7 @@ fn start(
         connections: BTreeMap::new(),
         buffer: vec![0; READ_BUFFER_BYTES],
         next_connection: 0,
+        is_successor: false,
         idle_timeout: options.idle_timeout,
         idle_since: None,
         held_since: None,
@@ -150,6 +173,8 @@ struct EventLoop {
     /// Holds the bytes of one read.
     buffer: Vec<u8>,
     next_connection: u64,
+    /// Whether it was the standby of a killed reaper, and has no standby of its own.
+    is_successor: bool,
     idle_timeout: Option<Duration>,
     idle_since: Option<Instant>,
     /// Since when messages of starts are held.
@@ -167,7 +192,12 @@ struct Connection {
 impl EventLoop {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
-        loop {
+        // Children that a killed reaper has left may have ended before the descriptor of the signal was there.
+        self.reap();
+        self.reaper.step(&mut self.kernel);
+        self.reaper.commit(&mut self.kernel);
+        // A successor without tasks makes room for a reaper that has a standby.
+        while !(self.is_successor && self.is_settled()) {
             events.clear();
             let timeout = self.timeout();
             if timeout.is_some_and(|timeout| timeout.is_zero()) && self.is_idle_for_long() {
@@ -213,6 +243,16 @@ impl EventLoop {
         } else {
             None
         }
+    }
+
+    /// Whether it has nothing to do and nothing to tell.
+    fn is_settled(&self) -> bool {
+        self.reaper.has_nothing_to_do()
+            && !self.reaper.has_messages()
+            && self
+                .connections
+                .values()
+                .all(|connection| connection.unsent.is_empty())
     }
 
     fn is_idle_for_long(&self) -> bool {

@@ -44,6 +44,16 @@ const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.
 const PUBLIC_DIRECTORY_LEVELS: usize = 3;
 
+/// The longest wait for the end of a process that has started a reaper in vain: the standby of a killed one does not end.
+const MAX_REAPER_END: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+/// The longest wait for the end of a reaper's standby after that of the reaper.
+const MAX_STANDBY_END: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
 const PMIX_DIRECTORY: &str = "pmix";
@@ -101,7 +111,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     read_journal(&directory, &options)?;
     check_reaper(&options.directory.join(REAPER_DIRECTORY))?;
     let broker = Broker::connect(&server)?;
-    directory.lock("execution service", options.if_locked)?;
+    directory.lock(directory::LOCK_FILE, "execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
     for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY, PMIX_DIRECTORY] {
         create_private(&options.directory.join(name))?;
@@ -269,6 +279,8 @@ impl EventLoop {
             self.carry_out(service);
             if service.is_finished() {
                 log("the instance has gone, and no job runs: ending");
+                let reaper = self.options.directory.join(REAPER_DIRECTORY);
+                directory::wait_for_standby_end(&reaper, MAX_STANDBY_END)?;
                 return Ok(());
             }
             if service.failure().is_some() && self.broker.is_some() {
@@ -310,7 +322,8 @@ impl EventLoop {
                 service.handle_reaper_connection(hello);
             }
             Err(error) => {
-                if self.reaper_backoff.is_fresh() {
+                let is_expected = error.kind() == ErrorKind::WouldBlock;
+                if self.reaper_backoff.is_fresh() && !is_expected {
                     log(&format!("cannot start a reaper: {error}"));
                 }
                 self.reaper_backoff.note_failure();
@@ -328,8 +341,15 @@ impl EventLoop {
                     ErrorKind::NotFound | ErrorKind::ConnectionRefused
                 ) =>
             {
-                let reaper = start_reaper(&self.options, &directory)?;
+                if directory::has_standby(&directory)? {
+                    // It is about to listen, or to end.
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+                let (reaper, is_listening) = start_reaper(&self.options, &directory)?;
                 self.reapers.push(reaper);
+                if !is_listening {
+                    return Err(ErrorKind::WouldBlock.into());
+                }
                 Client::connect(&directory)?
             }
             result => result?,
@@ -591,7 +611,8 @@ impl EventLoop {
     }
 }
 
-fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<StartedReaper> {
+/// Starts a reaper. Returns whether it listens: if it was killed meanwhile, its standby is about to listen.
+fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<(StartedReaper, bool)> {
     let program = &options.reaper;
     let mut command = Command::new(program);
     command.arg("--directory").arg(directory);
@@ -604,12 +625,18 @@ fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<Starte
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
     }
-    if line == "listening\n" {
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        return Ok(StartedReaper { child, pidfd });
+    let is_listening = line == "listening\n";
+    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    if !is_listening {
+        poll(
+            &mut [PollFd::new(&pidfd, PollFlags::IN)],
+            Some(&MAX_REAPER_END),
+        )?;
+        if let Some(status) = child.try_wait()? {
+            return Err(io::Error::other(format!("it ended with {status}")));
+        }
     }
-    let status = child.wait()?;
-    Err(io::Error::other(format!("it ended with {status}")))
+    Ok((StartedReaper { child, pidfd }, is_listening))
 }
 
 /// Removes the directories of jobs that are not in the journal.

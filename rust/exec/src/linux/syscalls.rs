@@ -374,6 +374,36 @@ pub(super) fn reap(child: Pid) {
     }
 }
 
+/// The process that continues after [`fork`].
+pub(super) enum Forked {
+    Child,
+    Parent(Pid),
+}
+
+/// Copies this process, which must have one thread.
+pub(super) fn fork() -> io::Result<Forked> {
+    // SAFETY: with one thread no lock is held by a thread that the copy lacks.
+    match unsafe { libc::fork() } {
+        0 => Ok(Forked::Child),
+        pid => match u32::try_from(pid) {
+            Ok(pid) => Ok(Forked::Parent(Pid(pid))),
+            Err(_) => Err(io::Error::last_os_error()),
+        },
+    }
+}
+
+/// Waits for the end of a child, and reaps it.
+pub(super) fn wait_for(child: Pid) -> io::Result<WaitStatus> {
+    let target = i32::try_from(child.0).map_err(io::Error::other)?;
+    loop {
+        match wait(target, 0) {
+            Ok(Some(exit)) => return Ok(exit.status),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Ok(None) | Err(_) => {}
+        }
+    }
+}
+
 fn wait(target: i32, options: c_int) -> io::Result<Option<Exit>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();

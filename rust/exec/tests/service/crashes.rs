@@ -20,6 +20,8 @@ enum Action {
     Shrink(u64),
     CrashService(usize, usize),
     CrashReaper,
+    /// The standby takes the place of a killed reaper.
+    ReplaceReaper,
     LoseConnection,
     Connect,
     ConnectReaper,
@@ -49,6 +51,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (1..12u64).prop_map(Action::Shrink),
         2 => (0..6usize, any::<usize>()).prop_map(|(effects, torn)| Action::CrashService(effects, torn)),
         1 => Just(Action::CrashReaper),
+        2 => Just(Action::ReplaceReaper),
         1 => Just(Action::LoseConnection),
         3 => Just(Action::Connect),
         2 => Just(Action::ConnectReaper),
@@ -94,6 +97,7 @@ impl World {
             }
             Action::CrashService(effects, torn) => self.crash_service(effects, torn),
             Action::CrashReaper => self.crash_reaper(),
+            Action::ReplaceReaper => self.replace_reaper(),
             Action::LoseConnection => self.lose_connection(),
             Action::Connect => {
                 if self.service.is_none() {

@@ -12,14 +12,17 @@ use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Reque
 use penstock_exec::{
     CgroupLimits, Client, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank, WaitStatus,
 };
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock-reaper");
 
 /// After this long without a message a test fails instead of hanging.
 const HANG: Duration = Duration::from_secs(120);
 
-/// A reaper's process and its runtime directory.
+/// A reaper and its runtime directory.
 pub struct Reaper {
+    /// The standby: the parent of the process that starts the tasks.
     pub process: Child,
     pub directory: PathBuf,
     /// Removes the directory with the reaper.
@@ -70,10 +73,35 @@ impl Reaper {
         Service::new(Client::connect(&self.directory).expect("the reaper listens"))
     }
 
-    /// Kills the reaper as a crash would: its tasks live on.
+    /// The process that starts the tasks.
+    pub fn pid(&self) -> u32 {
+        let pid = std::fs::read_to_string(self.path("lock")).expect("it has the lock");
+        pid.trim().parse().expect("a pid")
+    }
+
+    /// Kills the reaper and its standby as a crash would: the tasks live on.
     pub fn crash(&mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it was killed");
+        self.crash_without_standby();
+    }
+
+    /// Kills the process that starts the tasks.
+    pub fn crash_without_standby(&self) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("not 0");
+        let process = pidfd_open(pid, PidfdFlags::empty()).expect("it runs");
+        assert!(self.is_own(self.pid()), "{pid:?} is another process");
+        pidfd_send_signal(&process, Signal::KILL).expect("it runs");
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], None).expect("it ends");
+    }
+
+    /// Whether a process is one of this reaper: in a container it has written another pid.
+    fn is_own(&self, pid: u32) -> bool {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let directory = self.directory.as_os_str().as_encoded_bytes();
+        arguments
+            .split(|byte| *byte == 0)
+            .any(|argument| argument == directory)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -87,6 +115,9 @@ impl Drop for Reaper {
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = self.process.kill();
             let _ = self.process.wait();
+            if self.is_own(self.pid()) {
+                self.crash_without_standby();
+            }
         }
         if self.folder.is_some()
             && let Some(base) = cgroup_base(&self.directory)

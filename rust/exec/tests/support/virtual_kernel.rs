@@ -292,6 +292,13 @@ impl Kernel for VirtualKernel {
         members.map(member).collect()
     }
 
+    fn has_inherited(&mut self, process: ProcessId) -> bool {
+        let running = self.processes.get(&process.pid);
+        running
+            .is_some_and(|found| found.parent == REAPER && found.start_time == process.start_time)
+            || self.ended.iter().any(|exit| exit.pid == process.pid)
+    }
+
     fn watch(&mut self, process: ProcessId) -> bool {
         let is_same = self
             .processes

@@ -310,6 +310,17 @@ impl World {
                 process.parent = Pid(0);
             }
         }
+        self.lose_reaper();
+    }
+
+    /// Kills the reaper: its standby gets the tasks, and takes its place when the service connects.
+    pub fn replace_reaper(&mut self) {
+        if self.reaper.take().is_some() {
+            self.lose_reaper();
+        }
+    }
+
+    fn lose_reaper(&mut self) {
         self.kernel.watched.clear();
         self.to_reaper.clear();
         self.from_reaper.clear();

@@ -1,0 +1,57 @@
+//! The standby of a reaper: the parent of the reaper's process, which takes its place when it is killed.
+//!
+//! When a process ends, the kernel passes its children on to the nearest subreaper among its ancestors. The standby of a
+//! killed reaper therefore gets the tasks as children of its own, ended ones that nobody has waited for included, and
+//! with them their wait statuses.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{getpid, set_child_subreaper};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::directory::Directory;
+use super::syscalls::{self, Forked};
+use crate::Error;
+use crate::types::WaitStatus;
+
+/// The reason why a process continues as the reaper.
+pub(super) enum Part {
+    /// It is the one that the standby has started.
+    Reaper,
+    /// It was the standby, and the reaper was killed.
+    Successor,
+    /// It was the standby, and the reaper has ended with this exit code.
+    Ended(ExitCode),
+}
+
+/// Forks a process for the reaper, and waits in this one until that has ended. Returns in both.
+///
+/// # Errors
+///
+/// Fails if the process cannot be forked.
+pub(super) fn fork_reaper(directory: &Directory) -> Result<Part, Error> {
+    let failed = |error: std::io::Error| Error::system("cannot start the reaper", &error);
+    let errors = directory.open_errors().map_err(failed)?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| failed(errno.into()))?;
+    set_child_subreaper(Some(getpid())).map_err(|errno| failed(errno.into()))?;
+    let Forked::Parent(reaper) = syscalls::fork().map_err(failed)? else {
+        return Ok(Part::Reaper);
+    };
+    close_streams(&File::from(null), &errors).map_err(failed)?;
+    match syscalls::wait_for(reaper).map_err(failed)? {
+        WaitStatus::Exited(code) => Ok(Part::Ended(ExitCode::from(code))),
+        WaitStatus::Signaled { .. } | WaitStatus::Unknown => Ok(Part::Successor),
+    }
+}
+
+/// The starter of the reaper waits until its standard output is closed.
+fn close_streams(null: &File, errors: &File) -> std::io::Result<()> {
+    dup2_stdin(null.as_fd())?;
+    dup2_stdout(null.as_fd())?;
+    dup2_stderr(errors.as_fd())?;
+    Ok(())
+}
