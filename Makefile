@@ -102,9 +102,10 @@ install-capi: capi  ## The C library below PREFIX (/usr/local)
 test-capi: capi  ## The C library's programs, with AddressSanitizer and valgrind
 	rust/capi/tests/run.sh $(CAPI)
 
-test-optional: $(VENV)/.checked  ## The features that need numpy and pyarrow: arrays as columns, Parquet
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow
-	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py
+test-optional: $(VENV)/.checked  ## What needs numpy, pyarrow or PyYAML: arrays as columns, Parquet, groups of nodes in YAML
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow PyYAML
+	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py \
+		tests/unit/library/test_compat_clustershell.py
 
 test-peers: $(VENV)/.checked  ## Compares the results of the idset and hostlist libraries with those of other libraries
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

@@ -197,6 +197,12 @@ def test_add_rejects_what_is_no_index():
         RangeSet().add("x")
     with pytest.raises(RangeSetParseError, match='invalid step usage : "3/2"'):
         RangeSet("3/2")
+    assert str(RangeSet("3/1")) == "3"
+
+
+def test_vectors_of_equal_size_are_in_order_of_their_indexes():
+    vectors = RangeSetND([["2,4,11", "0"], ["2-3,10", "1"]])
+    assert str(vectors) == "2-3,10; 1\n2,4,11; 0\n"
 
 
 # Groups.

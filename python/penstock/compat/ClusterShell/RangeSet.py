@@ -108,7 +108,7 @@ def _parse_part(part: str) -> _Run:
     except ValueError:
         fault = "cannot convert string to integer" if part.strip() else "empty range"
         raise RangeSetParseError(part if part.strip() else None, fault) from None
-    if match["step"] is not None and match["stop"] is None and start >= 0:
+    if step != 1 and match["stop"] is None and start >= 0:
         raise RangeSetParseError(part, "invalid step usage")
     start_width = _padding(start_text)
     if max(start_width, _padding(stop_text)) > 0:
@@ -1333,6 +1333,10 @@ def _merge_boxes(boxes: list[list[RangeSet]]) -> list[list[RangeSet]]:
 
 
 def _rank(box: list[RangeSet]) -> tuple[object, ...]:
-    """The sort key of a box: the largest first, then the longest on the first axes, then text."""
+    """The sort key of a box: the largest first, then the longest on the first axes."""
     lengths = [len(rangeset) for rangeset in box]
-    return (-prod(lengths), *[-length for length in lengths], *map(str, box))
+    return (
+        -prod(lengths),
+        *[-length for length in lengths],
+        *[rangeset._list() for rangeset in box],
+    )
