@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: test-flux bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
+.PHONY: test-flux fuzz-wire bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
 	capi install-capi test-capi
@@ -225,6 +225,13 @@ KILLS_REAPERS ?= 20
 kills: $(VENV)/.checked  ## SIGKILL of daemon, execution service, both and reapers under load: no job is lost or runs twice
 	$(BIN)/python -m tests.survival.kills --seed $(KILLS_SEED) --daemon $(KILLS_DAEMON) \
 		--service $(KILLS_SERVICE) --both $(KILLS_BOTH) --reaper $(KILLS_REAPER) --reapers $(KILLS_REAPERS)
+
+# A failing run is repeated by FRAMES_SEED.
+FRAMES ?= 10000000
+FRAMES_SEED ?= $(shell date +%s)
+
+fuzz-wire: $(VENV)/.built  ## Damaged frames over real sockets of the owner and a guest: the instance answers, and nothing grows
+	$(BIN)/python -m tests.survival.frames --seed $(FRAMES_SEED) --frames $(FRAMES)
 
 bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to inactive: jobs/s and the daemon's CPU time
 	$(BIN)/python bench/throughput.py

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from contextlib import suppress
 
 import pytest
 
-from penstock._core import Message
+from penstock._core import Decoder, Message
 from penstock.client import Client, connect
 from penstock.errors import RpcError
 from penstock.instance.connection_log import MAX_USER_LINES
+from penstock.jobspec import from_command
 
 TOPICS = """
 job-ingest.submit job-manager.raise job-manager.kill job-manager.urgency job-manager.stats-get
@@ -101,6 +103,33 @@ def test_garbage_closes_its_own_connection_only(start):
                 while connection.recv(65536):
                     pass
             assert bystander.rpc("broker.ping")
+
+
+def test_a_malformed_payload_fails_its_request_alone(start):
+    ping = Message.request("broker.ping", {"seq": 1}, matchtag=1).encode()
+    cut = Message.request("broker.ping", b"\xa1\x63seq", matchtag=2).encode()
+    with start("--nodes", "1") as instance, connect(instance.uri) as connection:
+        connection.settimeout(60)
+        connection.sendall(ping + cut + ping)
+        decoder, received = Decoder(), []
+        while len(received) < 3:
+            received += decoder.feed(connection.recv(65536).removeprefix(b"\0"))
+        assert sorted(message.errnum for message in received) == [0, 0, errno.EPROTO]
+        (rejected,) = (message for message in received if message.errnum)
+        assert rejected.error_text.startswith("broker.ping: invalid CBOR")
+
+
+def test_the_messages_before_a_malformed_frame_are_handled(start):
+    spec = from_command(["true"], environment={}, cwd="/")
+    submission = Message.request("job-ingest.submit", {"jobspec": spec}, matchtag=1).encode()
+    with start("--nodes", "1") as instance, Client(instance.uri) as bystander:
+        for count in range(1, 4):
+            with connect(instance.uri) as connection:
+                connection.settimeout(60)
+                connection.sendall(submission + b"\0" * 20)
+                while connection.recv(65536):
+                    pass
+            assert bystander.rpc("job-list.job-stats")["job_states"]["total"] == count
 
 
 def test_the_log_has_few_lines_about_the_connections_of_a_user(start, tmp_path):

@@ -149,6 +149,13 @@ def test_cbor_without_a_json_form(vector: dict[str, Any]) -> None:
     assert str(raised.value) == f"message 1 (request some.service): {vector['error']}"
     assert (raised.value.index, raised.value.offset) == (1, vector["offset"])
     assert batch[1] == message
+    valid = Message.request("a", b"\xa1\x61k\x01")
+    batch = Batch([message, valid, message])
+    with pytest.raises(WireError) as raised:
+        batch.normalise()
+    assert raised.value.index == 0
+    assert batch[1].object() == {"k": 1}
+    assert not batch[:2][1].encode().count(b"\xa1")
 
 
 @by_name(WIRE["rejected_json"])

@@ -11,7 +11,7 @@ import logging
 import sys
 import uuid
 from collections import deque
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -915,16 +915,17 @@ class Broker:
         decoder = Decoder()
         had_unfinished = False
         while data := await peer.read(READ_BYTES):
+            malformed = None
             try:
                 batch = decoder.feed(data)
-                if batch.has_cbor():
-                    peer.cbor = True
-                    batch.normalise()
             except WireError as error:
-                peer.report(
-                    logging.WARNING, "closing the connection of pid %d: %s", peer.pid, error
-                )
-                return
+                # The messages before the malformed frame are valid, wherever the chunk begins.
+                batch, malformed = error.messages or Batch([]), error
+            if batch.has_cbor():
+                peer.cbor = True
+                # The router rejects a payload that has no JSON form.
+                with suppress(WireError):
+                    batch.normalise()
             if peer.is_guest and (had_unfinished or decoder.pending):
                 had_unfinished = decoder.pending > 0
                 problem = self._quotas.set_unfinished(peer.uid, number, decoder.pending)
@@ -936,5 +937,10 @@ class Broker:
             self._received += len(batch)
             pause = self._quotas.count_requests(peer.uid, len(batch)) if peer.is_guest else 0.0
             self._take_in(number, batch, network)
+            if malformed is not None:
+                peer.report(
+                    logging.WARNING, "closing the connection of pid %d: %s", peer.pid, malformed
+                )
+                return
             if pause:
                 await trio.sleep(pause)

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
 use penstock_flux::{Credentials, errno, topic};
-use penstock_wire::{Message, MessageType, find_text_fault};
+use penstock_wire::{Message, MessageType, cbor_to_json, find_text_fault, is_cbor};
 
 /// Number of a connected peer.
 pub type PeerId = u32;
@@ -401,16 +401,21 @@ impl Router {
         }
     }
 
-    /// Describes the fault in the text of a payload from outside for a peer within the daemon, which relies on
-    /// Unicode. The text of an error is not JSON.
+    /// Describes the fault of a payload from outside for a peer within the daemon: CBOR that has no JSON form, or text
+    /// that is not Unicode. The text of an error is not JSON.
     fn find_fault(&self, to: PeerId, message: &Message) -> Option<String> {
         let is_outside = |peer: &Peer| peer.location == Location::Outside;
         let is_error = message.kind == MessageType::Response && message.errnum() != 0;
         if is_error || self.peers.get(&to).is_none_or(is_outside) {
             return None;
         }
-        let fault = find_text_fault(message.payload.as_deref()?)?;
-        Some(format!("{}: invalid JSON: {fault}", message.topic()))
+        let payload = message.payload.as_deref()?;
+        let fault = if is_cbor(payload) {
+            cbor_to_json(payload).err()?.to_string()
+        } else {
+            format!("invalid JSON: {}", find_text_fault(payload)?)
+        };
+        Some(format!("{}: {fault}", message.topic()))
     }
 
     /// Counts a request of a guest. Returns the error if it exceeds a limit.

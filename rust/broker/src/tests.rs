@@ -236,6 +236,12 @@ fn text_that_is_not_unicode_does_not_reach_the_daemons_services() {
         response.error_text().as_deref(),
         Some("inside.get: invalid JSON: expected a pair of surrogates at byte 9, found one alone")
     );
+    let mut cbor = request.clone();
+    cbor.set_payload(Some(b"\xa1\x61a".to_vec()));
+    let (peer, response) = one(router.route(3, vec![cbor]));
+    assert_eq!((peer, response.errnum()), (3, errno::EPROTO));
+    let text = response.error_text().unwrap().into_owned();
+    assert!(text.starts_with("inside.get: invalid CBOR"), "{text}");
     // Peers outside of the daemon check what they read by themselves.
     let mut opaque = request.clone();
     opaque.topic = Message::request("echo.get", "").topic;

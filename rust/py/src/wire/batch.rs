@@ -104,12 +104,17 @@ impl Batch {
     ///
     /// Raises:
     ///     WireError: a payload is malformed or has no JSON form. The text names the message, the attribute `index`
-    ///         is its position, `offset` the byte of its payload. Messages before it are done, it and those after
-    ///         it are not.
+    ///         is its position, `offset` the byte of its payload. It is the first of those that are left as they
+    ///         are; the others are done.
     fn normalise(&mut self, py: Python<'_>) -> PyResult<()> {
         let failed = py.detach(|| {
-            let mut messages = self.messages.iter_mut().enumerate();
-            messages.find_map(|(index, message)| Some((index, message.normalise().err()?)))
+            let mut first = None;
+            for (index, message) in self.messages.iter_mut().enumerate() {
+                if let Err(error) = message.normalise() {
+                    first.get_or_insert((index, error));
+                }
+            }
+            first
         });
         let Some((index, error)) = failed else {
             return Ok(());
