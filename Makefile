@@ -14,7 +14,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 .PHONY: test-flux fuzz-wire bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
-	capi install-capi test-capi
+	capi install-capi test-capi deb test-deb
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -307,6 +307,12 @@ test-packaging: wheel sdist  ## Installs wheel and sdist into clean environments
 	$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock_hpc-*-abi3-*.whl | head -1)
 	CARGO_TARGET_DIR=$(CURDIR)/target/packaging \
 		$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock_hpc-*.tar.gz | head -1)
+
+deb: wheel  ## A Debian package, for the Python and the architecture of this machine, in dist/
+	$(BIN)/python packaging/deb.py $(ABI3_WHEEL) dist
+
+test-deb: deb  ## Installs the Debian package into a copy of this system, and runs a job there; needs root
+	$(BIN)/python tests/packaging/check_deb.py $$(ls -t dist/penstock_*.deb | head -1)
 
 clean:
 	cargo clean
