@@ -13,7 +13,7 @@ from penstock.cli import VERBS
 from penstock.cli.parser import Parser
 from penstock.clock import SYSTEM_CLOCK
 
-PAGE = Path(__file__).parents[2] / "docs" / "flux.md"
+PAGE = Path(__file__).parents[3] / "docs" / "flux.md"
 OPTION = re.compile(r"-{1,2}[A-Za-z][\w-]*")
 
 
