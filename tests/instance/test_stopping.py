@@ -60,7 +60,9 @@ def test_pending_jobs_stay_pending_over_a_restart(start, tmp_path, sched):
         instance.lines("submit", "--cc=1-20", "sleep", "1000")
         instance.stop()
     with sqlite3.connect(instance.state / "jobs.sqlite") as database:
-        lines = [line for (line,) in database.execute("SELECT lines FROM events")]
+        of_copies = "SELECT lines FROM jobs JOIN common_events ON id BETWEEN first AND last"
+        query = f"{of_copies} UNION ALL SELECT lines FROM events"
+        lines = [line for (line,) in database.execute(query)]
     database.close()
     names = [json.loads(line)["name"] for text in lines for line in text.splitlines()]
     assert names.count("priority") == 22

@@ -170,7 +170,7 @@ impl World {
             let job = store.job(JobId::new(id));
             match job {
                 Ok(Some(job)) => {
-                    let has_allocation = events(&job.eventlog)
+                    let has_allocation = events(&job.eventlog())
                         .iter()
                         .any(|event| event.name == "alloc");
                     if !has_allocation || job.r.is_none() {
@@ -318,7 +318,7 @@ impl World {
         let mut violations = Vec::new();
         for job in &jobs.records {
             let id = job.id.get();
-            let log = events(&job.eventlog);
+            let log = events(&job.eventlog());
             let names: Vec<_> = log.iter().map(|event| event.name.as_str()).collect();
             if !known.contains(&id) {
                 violations.push((

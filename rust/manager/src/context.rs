@@ -176,12 +176,22 @@ impl Context {
         self.effects.push(Effect::Submitted(id));
     }
 
+    /// Stores the events of several jobs once, for all those with ids from `first` to `last`, before they are added.
+    pub(crate) fn store_common_events(&mut self, copies: &mut Copies, first: JobId, last: JobId) {
+        let lines = copies.take_common_events();
+        self.storage
+            .run(|store| store.add_common_events(first, last, &lines));
+    }
+
     /// Adds the next one of several jobs, whose id is allotted already.
     pub(crate) fn add_copy(&mut self, copies: &Copies, id: JobId) {
         let record = copies.record();
         self.storage.run(|store| {
             store.add_job(id, record.userid(), record.t_submit(), record.spec().key)?;
-            store.append_events(id, 0, copies.lines())
+            match copies.lines() {
+                "" => Ok(()),
+                lines => store.append_events(id, 0, lines),
+            }
         });
         self.jobs.insert_copy(copies, id);
     }

@@ -380,6 +380,9 @@ impl Submission {
             let priority = eventlog::Priority { priority };
             copies.log(&Event::with(cx.now, eventlog::PRIORITY, &priority));
         }
+        if count > 1 {
+            cx.store_common_events(&mut copies, first, last);
+        }
         cx.jobs.count_active(userid, count);
         self.batch = Some(Batch {
             copies,

@@ -91,7 +91,7 @@ pub(crate) struct Writers {
 pub(crate) struct Copies {
     /// The facts of each, but for its id.
     record: Record,
-    /// The eventlog of each.
+    /// The events of each that are not in the store as [common](Self::take_common_events) ones.
     lines: String,
     request: Arc<RedactedJobspec>,
 }
@@ -117,9 +117,14 @@ impl Copies {
         &self.record
     }
 
-    /// The eventlog of each.
+    /// The events that are to be stored with each job.
     pub(crate) fn lines(&self) -> &str {
         &self.lines
+    }
+
+    /// Takes the events, which are to be stored once for all jobs that are added from now on.
+    pub(crate) fn take_common_events(&mut self) -> String {
+        std::mem::take(&mut self.lines)
     }
 
     /// Replaces the jobspec that is sent to the scheduler, for the jobs that are added from now on.

@@ -7,7 +7,7 @@ use penstock_flux::eventlog;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_store::{JobRecord, Store};
+use penstock_store::{JobRecord, Jobs, Store};
 
 use crate::census::Census;
 use crate::context::Context;
@@ -29,6 +29,9 @@ use crate::state::State;
 
 /// Why one job in the store cannot be restored.
 type RestoreFault = Box<dyn std::error::Error>;
+
+/// The number of jobs read from the store at a time.
+const JOBS_PER_READ: usize = 1000;
 
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {
@@ -81,33 +84,40 @@ impl Restored {
             self.cx.log_line(format!("store: {warning}"));
         }
         self.cx.reserve_id(self.cx.store().greatest_id());
-        let jobs = self.cx.store().jobs()?;
-        for damaged in jobs.damaged {
-            self.cx.log_line(format!("store: {damaged}"));
-        }
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
-        for job in jobs.records {
-            self.cx.reserve_id(job.id);
-            let stored = match specs.get(&job.spec) {
-                Some(stored) => Ok(stored.clone()),
-                None => self.stored_spec(job.spec)?,
-            };
-            let restored = stored.and_then(|stored| {
-                specs.insert(job.spec, stored.clone());
-                self.restore_job(&job, &stored)
-            });
-            match restored {
-                Ok(State::Inactive) => {}
-                Ok(_) => active.push(job.id),
-                Err(fault) => {
-                    let id = job.id;
-                    self.cx
-                        .log_line(format!("store: job {id} is left out: {fault}"));
+        let mut read = Jobs::default();
+        let mut previous = None;
+        loop {
+            read = self.cx.store().jobs_after(read.last, JOBS_PER_READ)?;
+            for damaged in read.damaged.drain(..) {
+                self.cx.log_line(format!("store: {damaged}"));
+            }
+            for job in read.records.drain(..) {
+                let id = job.id;
+                self.cx.reserve_id(id);
+                let stored = match specs.get(&job.spec) {
+                    Some(stored) => Ok(stored.clone()),
+                    None => self.stored_spec(job.spec)?,
+                };
+                let restored = stored.and_then(|stored| {
+                    specs.insert(job.spec, stored.clone());
+                    self.restore_job(&job, previous.as_ref(), &stored)
+                });
+                match restored {
+                    Ok(State::Inactive) => {}
+                    Ok(_) => active.push(id),
+                    Err(fault) => {
+                        self.cx
+                            .log_line(format!("store: job {id} is left out: {fault}"));
+                    }
                 }
+                previous = Some(job);
+            }
+            if read.last.is_none() {
+                return Ok(active);
             }
         }
-        Ok(active)
     }
 
     /// Resumes the jobs that were active.
@@ -170,21 +180,23 @@ impl Restored {
         }))
     }
 
-    /// Restores one job. Returns its state.
-    fn restore_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<State, RestoreFault> {
-        let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
-        let r = r.unwrap_or_else(|error| {
-            let id = job.id;
-            self.cx.log_line(format!(
-                "store: the resources of job {id} are lost: {error}"
-            ));
-            None
-        });
-        let r = r.map(Arc::new);
-        let spec = Arc::clone(&stored.spec);
-        let elastic = &mut self.elastic;
-        let observe = |event: &Event| elastic.replay(job.id, event);
-        let record = Record::replay(job.id, job.userid, spec, r.as_ref(), &job.eventlog, observe)?;
+    /// Restores one job. Returns its state. Jobs of one submission that are pending have the same events: `previous` is the
+    /// job before.
+    fn restore_job(
+        &mut self,
+        job: &JobRecord,
+        previous: Option<&JobRecord>,
+        stored: &Stored,
+    ) -> Result<State, RestoreFault> {
+        let same = previous.filter(|previous| differs_by_id_alone(previous, job));
+        let record = match same.and_then(|previous| self.cx.jobs.record(previous.id)) {
+            // What a job has in the tables of the elastic module is its own.
+            Some(record) if record.elastic().is_none() => {
+                self.elastic.observe(job.id);
+                record.with_id(job.id)
+            }
+            _ => self.replay_job(job, stored)?,
+        };
         let state = record.state();
         if state >= State::Cleanup {
             self.elastic.forget_request_job(job.id);
@@ -197,6 +209,31 @@ impl Restored {
         );
         self.cx.jobs.insert(record, dialogue);
         Ok(state)
+    }
+
+    /// The facts of a job by its events.
+    fn replay_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<Record, RestoreFault> {
+        let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
+        let r = r.unwrap_or_else(|error| {
+            let id = job.id;
+            self.cx.log_line(format!(
+                "store: the resources of job {id} are lost: {error}"
+            ));
+            None
+        });
+        let r = r.map(Arc::new);
+        let spec = Arc::clone(&stored.spec);
+        let elastic = &mut self.elastic;
+        let observe = |event: &Event| elastic.replay(job.id, event);
+        let eventlog = job.eventlog();
+        Ok(Record::replay(
+            job.id,
+            job.userid,
+            spec,
+            r.as_ref(),
+            &eventlog,
+            observe,
+        )?)
     }
 
     /// Restores the claim of a job to its resources, if it has any.
@@ -232,4 +269,15 @@ impl Restored {
         }
         cx.revisit(id);
     }
+}
+
+/// Whether two jobs without resources have the same owner, jobspec and events.
+fn differs_by_id_alone(one: &JobRecord, other: &JobRecord) -> bool {
+    let facts = |job: &JobRecord| (job.userid, job.spec);
+    let common = |job: &JobRecord| job.common_events.as_ref().map(Arc::as_ptr);
+    facts(one) == facts(other)
+        && one.r.is_none()
+        && other.r.is_none()
+        && common(one) == common(other)
+        && one.own_events == other.own_events
 }

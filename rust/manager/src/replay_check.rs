@@ -147,10 +147,10 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
     let text = text.ok_or(Difference::NoJobspec)?;
     let jobspec = Jobspec::from_json(&text).map_err(Difference::Jobspec)?;
     let spec = Arc::new(Spec::new(stored.spec, &jobspec));
+    let eventlog = stored.eventlog() + jobs.unwritten(id);
     // As at a restart: R that cannot be read is left out.
     let r = stored.r.and_then(|text| ResourceSet::from_json(&text).ok());
     let r = r.map(Arc::new);
-    let eventlog = stored.eventlog + jobs.unwritten(id);
     let mut requests = Elastic::default();
     let replayed = Record::replay(id, stored.userid, spec, r.as_ref(), &eventlog, |event| {
         requests.replay(id, event);

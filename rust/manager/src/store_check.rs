@@ -74,7 +74,14 @@ fn read_spec(store: &Store, key: i64) -> Result<Result<Arc<Spec>, String>, Error
 fn replay(job: &JobRecord, spec: Arc<Spec>) -> Result<(), String> {
     let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
     let r = r.ok().flatten().map(Arc::new);
-    Record::replay(job.id, job.userid, spec, r.as_ref(), &job.eventlog, |_| {})
-        .map(drop)
-        .map_err(|error| error.to_string())
+    Record::replay(
+        job.id,
+        job.userid,
+        spec,
+        r.as_ref(),
+        &job.eventlog(),
+        |_| {},
+    )
+    .map(drop)
+    .map_err(|error| error.to_string())
 }

@@ -10,7 +10,8 @@
 //!
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
-//! row), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
+//! row), `common_events(first, last, lines)` (the first events of the jobs in a range of ids, those of one submission: the
+//! rows of `events` follow them), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
 //! complete: no reader returns them, and a start discards them), `kvs(key, value)` and `store`, a row about the database
 //! itself.
@@ -18,6 +19,7 @@
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
 
+mod common_events;
 mod error;
 mod generation;
 pub mod maintenance;
@@ -25,17 +27,19 @@ mod schema;
 mod submissions;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
+use common_events::CommonEvents;
 pub use error::Error;
 use generation::{Counter, Files, Progress};
 pub use schema::Synchronous;
 pub use submissions::Submission;
 
-/// A stored job: its record and the text of its eventlog.
+/// A stored job: its record and its eventlog.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRecord {
     /// Job id (FLUID, RFC 19).
@@ -46,15 +50,27 @@ pub struct JobRecord {
     pub spec: i64,
     /// R as committed, if it was.
     pub r: Option<String>,
-    /// Event lines (RFC 18), each with its newline.
-    pub eventlog: String,
+    /// The first event lines (RFC 18), if it shares them with the other jobs of its submission. Each line has its newline.
+    pub common_events: Option<Arc<str>>,
+    /// The other event lines.
+    pub own_events: String,
 }
 
-/// The jobs of a store.
+impl JobRecord {
+    /// All event lines.
+    pub fn eventlog(&self) -> String {
+        let common = self.common_events.as_deref().unwrap_or_default();
+        [common, &self.own_events].concat()
+    }
+}
+
+/// Jobs of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Jobs {
     /// The jobs, the oldest first.
     pub records: Vec<JobRecord>,
+    /// The last job that was read, if there may be later ones.
+    pub last: Option<JobId>,
     /// For the log: the rows that cannot be read, and why.
     pub damaged: Vec<String>,
 }
@@ -455,12 +471,52 @@ impl Store {
         .map(drop)
     }
 
+    /// Stores the first event lines of the jobs with ids from `first` to `last`, which belong to one submission. Further lines
+    /// follow by [`Store::append_events`], with a `seq` that is the number of these at least.
+    ///
+    /// # Errors
+    ///
+    /// There is such a row from `first` on, or the database fails.
+    pub fn add_common_events(
+        &mut self,
+        first: JobId,
+        last: JobId,
+        lines: &str,
+    ) -> Result<(), Error> {
+        self.write(
+            "cannot write events",
+            common_events::INSERT,
+            params![key(first), key(last), lines],
+        )
+        .map(drop)
+    }
+
+    fn common_events(&self, id: JobId) -> Result<Option<String>, Error> {
+        let what = "cannot read an eventlog";
+        let lines = self.read::<Option<String>>(what, common_events::SELECT, [key(id)])?;
+        Ok(lines.flatten())
+    }
+
+    fn remove_unused_common_events(&mut self, id: JobId) -> Result<(), Error> {
+        let what = "cannot remove a job";
+        self.write(what, common_events::DELETE_UNUSED, [key(id)])
+            .map(drop)
+    }
+
     /// The whole eventlog of a job; empty if it has none.
     ///
     /// # Errors
     ///
     /// The database cannot be read.
     pub fn eventlog(&self, id: JobId) -> Result<String, Error> {
+        let own = self.own_events(id)?;
+        Ok(match self.common_events(id)? {
+            Some(common) => common + &own,
+            None => own,
+        })
+    }
+
+    fn own_events(&self, id: JobId) -> Result<String, Error> {
         let log = self.read::<String>(
             "cannot read an eventlog",
             "SELECT group_concat(lines, '') FROM \
@@ -633,8 +689,8 @@ impl Store {
     pub fn discard_job(&mut self, id: JobId) -> Result<(), Error> {
         let what = "cannot remove a job";
         self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
-        self.write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])
-            .map(drop)
+        self.write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
+        self.remove_unused_common_events(id)
     }
 
     /// Removes a jobspec to which no job refers any longer.
@@ -673,7 +729,8 @@ impl Store {
             userid,
             spec,
             r,
-            eventlog: self.eventlog(id)?,
+            common_events: self.common_events(id)?.map(Arc::from),
+            own_events: self.own_events(id)?,
         }))
     }
 
@@ -683,40 +740,64 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn jobs(&self) -> Result<Jobs, Error> {
+        self.jobs_after(None, usize::MAX)
+    }
+
+    /// The jobs after one, or the first ones, `max` at most and the oldest first, without those of submissions that are not
+    /// complete.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn jobs_after(&self, after: Option<JobId>, max: usize) -> Result<Jobs, Error> {
         let what = "cannot read the jobs";
         let wrap = |source: rusqlite::Error| Error::new(what, &source);
+        let after = after.map_or(i64::MIN, key);
         let mut jobs = Jobs::default();
+        let mut common = CommonEvents::new(&self.connection);
         let mut logs = self
             .connection
-            .prepare("SELECT job, lines FROM events ORDER BY job, seq")
+            .prepare_cached("SELECT job, lines, seq FROM events WHERE job > ? ORDER BY job, seq")
             .map_err(wrap)?;
-        let mut logs = logs.query([]).map_err(wrap)?;
+        let mut logs = logs.query([after]).map_err(wrap)?;
         let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
         let mut statement = self
             .connection
-            .prepare(
-                "SELECT id, userid, spec, r FROM jobs WHERE NOT EXISTS \
+            .prepare_cached(
+                "SELECT id, userid, spec, r FROM jobs WHERE id > ? AND NOT EXISTS \
                  (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) ORDER BY id",
             )
             .map_err(wrap)?;
-        let mut rows = statement.query([]).map_err(wrap)?;
+        let mut rows = statement.query([after]).map_err(wrap)?;
         while let Some(row) = rows.next().map_err(wrap)? {
             let id: i64 = row.get(0).map_err(wrap)?;
-            let mut eventlog = Ok(String::new());
-            while let Some((job, lines)) = next.take_if(|(job, _)| *job <= id) {
-                if job == id {
-                    eventlog = eventlog.and_then(|eventlog| Ok(eventlog + &lines?));
+            let common_events = common.of(id);
+            let mut own_events: rusqlite::Result<_> = Ok(String::new());
+            let mut first_seq = None;
+            while let Some(found) = next.take_if(|found| found.job <= id) {
+                if found.job == id {
+                    first_seq.get_or_insert(found.seq);
+                    own_events = own_events.and_then(|events| Ok(events + &found.lines?));
                 }
                 next = next_lines(&mut logs, &mut jobs.damaged)?;
             }
-            match eventlog.and_then(|eventlog| record(id, row, eventlog)) {
-                Ok(record) => jobs.records.push(record),
-                Err(error) => {
-                    let error = Error::new("it cannot be read", &error);
-                    let id = JobId::new(id.cast_unsigned());
-                    jobs.damaged.push(format!("job {id} is left out: {error}"));
+            let read = common_events.and_then(|common| record(id, row, common, own_events?));
+            let fault = match read {
+                Ok(record) if record.common_events.is_none() && first_seq > Some(0) => {
+                    "its first events are missing".to_owned()
                 }
-            }
+                Ok(record) => {
+                    jobs.records.push(record);
+                    if jobs.records.len() >= max {
+                        jobs.last = Some(JobId::new(id.cast_unsigned()));
+                        break;
+                    }
+                    continue;
+                }
+                Err(error) => Error::new("it cannot be read", &error).to_string(),
+            };
+            let id = JobId::new(id.cast_unsigned());
+            jobs.damaged.push(format!("job {id} is left out: {fault}"));
         }
         Ok(jobs)
     }
@@ -879,15 +960,26 @@ fn is_checkpointed(connection: &Connection) -> Result<bool, Error> {
         .map_err(|error| Error::new("cannot copy the log into the database", &error))
 }
 
-/// The job of the next row of an eventlog, and its lines; rows without a job are `damaged`.
+/// A row of an eventlog.
+struct EventRow {
+    job: i64,
+    seq: i64,
+    lines: rusqlite::Result<String>,
+}
+
+/// The next row of an eventlog; rows without a job are `damaged`.
 fn next_lines(
     logs: &mut rusqlite::Rows<'_>,
     damaged: &mut Vec<String>,
-) -> Result<Option<(i64, rusqlite::Result<String>)>, Error> {
+) -> Result<Option<EventRow>, Error> {
     let what = "cannot read the eventlogs";
     while let Some(row) = logs.next().map_err(|error| Error::new(what, &error))? {
         match row.get(0) {
-            Ok(job) => return Ok(Some((job, row.get(1)))),
+            Ok(job) => {
+                let seq = row.get(2).unwrap_or_default();
+                let lines = row.get(1);
+                return Ok(Some(EventRow { job, seq, lines }));
+            }
             Err(error) => damaged.push(Error::new("events are left out", &error).to_string()),
         }
     }
@@ -895,13 +987,19 @@ fn next_lines(
 }
 
 /// A job's record, from the columns `userid`, `spec` and `r`.
-fn record(id: i64, row: &rusqlite::Row<'_>, eventlog: String) -> rusqlite::Result<JobRecord> {
+fn record(
+    id: i64,
+    row: &rusqlite::Row<'_>,
+    common_events: Option<Arc<str>>,
+    own_events: String,
+) -> rusqlite::Result<JobRecord> {
     Ok(JobRecord {
         id: JobId::new(id.cast_unsigned()),
         userid: row.get(1)?,
         spec: row.get(2)?,
         r: row.get(3)?,
-        eventlog,
+        common_events,
+        own_events,
     })
 }
 

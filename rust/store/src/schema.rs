@@ -20,10 +20,10 @@ pub enum Synchronous {
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 3] = [FORMAT_1, FORMAT_2, FORMAT_3];
+const MIGRATIONS: [&str; 4] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 3;
+pub(crate) const FORMAT_VERSION: i64 = 4;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -72,6 +72,15 @@ const FORMAT_3: &str = "
 CREATE TABLE open_submissions (first INTEGER PRIMARY KEY, last INTEGER NOT NULL);
 ";
 
+/// The first events of the jobs of a submission, which are the same for all of them.
+const FORMAT_4: &str = "
+CREATE TABLE common_events (
+    first INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,
+    lines TEXT NOT NULL
+);
+";
+
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone. Without foreign keys: `SQLite`
 /// would look for each removed jobspec in all jobs.
 const DISCARD_OPEN_SUBMISSIONS: &str = "
@@ -81,6 +90,8 @@ DELETE FROM events WHERE job IN
     (SELECT id FROM open_submissions CROSS JOIN jobs ON id BETWEEN first AND last);
 DELETE FROM jobs WHERE id IN
     (SELECT id FROM open_submissions CROSS JOIN jobs ON id BETWEEN first AND last);
+DELETE FROM common_events WHERE EXISTS
+    (SELECT 1 FROM open_submissions AS open WHERE common_events.first BETWEEN open.first AND open.last);
 DELETE FROM jobspecs WHERE id NOT IN (SELECT spec FROM jobs);
 DELETE FROM open_submissions;
 COMMIT;

@@ -19,12 +19,9 @@ fn a_job_comes_back_with_its_events_in_order() {
     assert!(!store.commit().unwrap());
     let jobs = store.jobs().unwrap().records;
     assert_eq!(jobs.len(), 2);
-    assert_eq!(
-        (jobs[0].id, jobs[0].eventlog.as_str()),
-        (job(7), "a\nb\nc\n")
-    );
+    assert_eq!((jobs[0].id, &*jobs[0].eventlog()), (job(7), "a\nb\nc\n"));
     assert_eq!(jobs[0].r.as_deref(), Some("R"));
-    assert_eq!((jobs[1].id, jobs[1].eventlog.as_str()), (job(9), "a\nb\n"));
+    assert_eq!((jobs[1].id, &*jobs[1].eventlog()), (job(9), "a\nb\n"));
     assert_eq!(store.eventlog(job(7)).unwrap(), "a\nb\nc\n");
     assert_eq!(store.eventlog(job(1)).unwrap(), "");
     assert_eq!(store.jobspec(spec).unwrap().as_deref(), Some("{}"));
@@ -69,7 +66,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 3"
+        "store: the database has format 99, this program reads formats 1 to 4"
     );
 }
 
@@ -98,7 +95,7 @@ fn removing_a_job_leaves_the_others_alone() {
     assert_eq!(left.len(), 1);
     assert!(store.has_job(job(9)).unwrap() && !store.has_job(job(7)).unwrap());
     assert_eq!((left[0].id, left[0].spec), (job(9), new));
-    assert_eq!(left[0].eventlog, "a\n");
+    assert_eq!(left[0].eventlog(), "a\n");
 }
 
 #[test]
@@ -151,7 +148,7 @@ fn a_damaged_row_costs_its_job_only() {
     let left: Vec<_> = jobs.records.iter().map(|job| job.id).collect();
     // Job 6 has lost its events, which its reader will find.
     assert_eq!(left, [6, 7].map(job));
-    assert_eq!(jobs.records[0].eventlog, "");
+    assert_eq!(jobs.records[0].eventlog(), "");
     assert_eq!(jobs.damaged.len(), 6, "{:?}", jobs.damaged);
     assert!(
         jobs.damaged
@@ -204,4 +201,85 @@ fn a_shared_database_in_memory_has_no_files() {
     let other = Store::open(path, Synchronous::Full).unwrap();
     assert_eq!(other.meta("a").unwrap().as_deref(), Some("1"));
     assert!(!generation::counter_path(path).exists() && !path.exists());
+}
+
+/// Two submissions of copies, 4 to 6 and 8 to 9, and a job without common events between them.
+fn store_with_common_events() -> Store {
+    let mut store = Store::in_memory().unwrap();
+    let spec = store.add_jobspec("{}").unwrap();
+    store.add_common_events(job(4), job(6), "a\nb\n").unwrap();
+    store.add_common_events(job(8), job(9), "x\n").unwrap();
+    for id in [4, 5, 6, 7, 8, 9].map(job) {
+        store.add_job(id, 1000, 1.5, spec).unwrap();
+    }
+    store.append_events(job(5), 2, "c\n").unwrap();
+    store.append_events(job(7), 0, "s\n").unwrap();
+    store.append_events(job(9), 1, "y\n").unwrap();
+    store
+}
+
+#[test]
+fn common_events_come_before_those_of_the_job() {
+    let store = store_with_common_events();
+    let expected = ["a\nb\n", "a\nb\nc\n", "a\nb\n", "s\n", "x\n", "x\ny\n"];
+    let jobs = store.jobs().unwrap();
+    assert_eq!((jobs.records.len(), jobs.last), (6, None));
+    assert!(jobs.damaged.is_empty());
+    for (record, expected) in jobs.records.iter().zip(expected) {
+        assert_eq!(record.eventlog(), expected);
+        assert_eq!(store.eventlog(record.id).unwrap(), expected);
+        assert_eq!(store.job(record.id).unwrap().as_ref(), Some(record));
+    }
+    assert_eq!(store.eventlog(job(3)).unwrap(), "");
+    assert_eq!(store.eventlog(job(10)).unwrap(), "");
+}
+
+#[test]
+fn jobs_are_read_page_by_page() {
+    let store = store_with_common_events();
+    let all = store.jobs().unwrap().records;
+    for max in 1..=7 {
+        let mut records = Vec::new();
+        let mut last = None;
+        loop {
+            let page = store.jobs_after(last, max).unwrap();
+            assert!(page.records.len() <= max);
+            records.extend(page.records);
+            last = page.last;
+            if last.is_none() {
+                break;
+            }
+        }
+        assert_eq!(records, all);
+    }
+}
+
+#[test]
+fn common_events_go_with_the_last_of_their_jobs() {
+    let mut store = store_with_common_events();
+    let count = |store: &Store| {
+        let query = "SELECT count(*) FROM common_events";
+        let count = store
+            .connection
+            .query_row(query, [], |row| row.get::<_, i64>(0));
+        count.unwrap()
+    };
+    for (id, left) in [(5, 2), (7, 2), (4, 2), (6, 1), (9, 1), (8, 0)] {
+        store.remove_job(job(id)).unwrap();
+        assert_eq!(count(&store), left, "{id}");
+        assert_eq!(store.eventlog(job(id)).unwrap(), "", "{id}");
+    }
+}
+
+#[test]
+fn a_job_without_its_common_events_is_damaged() {
+    let store = store_with_common_events();
+    store
+        .connection
+        .execute("DELETE FROM common_events WHERE first = 8", [])
+        .unwrap();
+    assert_eq!(
+        store.jobs().unwrap().damaged,
+        ["job ƒA is left out: its first events are missing"]
+    );
 }

@@ -43,6 +43,14 @@ fn add_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
     }
 }
 
+/// Jobs without events of their own.
+fn add_copies(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
+    let spec = store.add_jobspec("{}").unwrap();
+    for id in ids {
+        store.add_job(JobId::new(id), 1000, 1.5, spec).unwrap();
+    }
+}
+
 fn ids(store: &Store) -> Vec<u64> {
     let jobs = store.jobs().unwrap().records;
     jobs.iter().map(|job| job.id.get()).collect()
@@ -289,6 +297,9 @@ fn an_export_is_imported_without_a_difference() {
     let folder = Folder::new("export");
     let mut store = folder.open();
     add_jobs(&mut store, 1..=3);
+    let (first, last) = (JobId::new(4), JobId::new(5));
+    store.add_common_events(first, last, "x\n").unwrap();
+    add_copies(&mut store, [4, 5]);
     store.set_value("key", b"\xff\x00").unwrap();
     store.append_resource_event("drain").unwrap();
     store.commit().unwrap();
@@ -387,7 +398,7 @@ fn a_damaged_page_costs_the_jobs_on_it() {
     let with_events = salvage.store().jobs().unwrap().records;
     let with_events = with_events
         .iter()
-        .filter(|job| !job.eventlog.is_empty())
+        .filter(|job| !job.eventlog().is_empty())
         .count();
     assert!((1800..2000).contains(&with_events), "{with_events}");
     let replacement = salvage.install().unwrap();
@@ -423,4 +434,48 @@ fn bad_rows_are_found_and_left_out() {
     let replacement = salvage.install().unwrap();
     assert_eq!(replacement.notes.len(), 3, "{:?}", replacement.notes);
     assert_eq!(ids(&folder.open()), [4]);
+}
+
+#[test]
+fn the_common_events_of_a_submission_that_is_not_complete_are_discarded() {
+    let folder = Folder::new("common-events");
+    let mut store = folder.open();
+    for (first, last) in [(1, 2), (3, 5), (6, 7)] {
+        let (first, last) = (JobId::new(first), JobId::new(last));
+        store.add_common_events(first, last, "x\n").unwrap();
+    }
+    add_copies(&mut store, [1, 2, 3, 6, 7]);
+    store.open_submission(JobId::new(3), JobId::new(5)).unwrap();
+    store.commit().unwrap();
+    drop(store);
+    let mut store = folder.open();
+    assert_eq!(ids(&store), [1, 2, 6, 7]);
+    // Its ids are not allotted again; if they were, nothing of it would be left.
+    add_copies(&mut store, [3]);
+    assert_eq!(store.eventlog(JobId::new(3)).unwrap(), "");
+    assert_eq!(store.eventlog(JobId::new(6)).unwrap(), "x\n");
+}
+
+#[test]
+fn a_job_that_is_left_out_takes_its_common_events_along() {
+    let folder = Folder::new("common-salvage");
+    let mut store = folder.open();
+    for (first, last) in [(1, 1), (3, 4)] {
+        let (first, last) = (JobId::new(first), JobId::new(last));
+        store.add_common_events(first, last, "x\n").unwrap();
+    }
+    add_copies(&mut store, [1, 3, 4]);
+    store.commit().unwrap();
+    drop(store);
+    let mut salvage = maintenance::salvage(&folder.database()).unwrap();
+    salvage.leave_out(JobId::new(1), "a reason").unwrap();
+    salvage.leave_out(JobId::new(3), "a reason").unwrap();
+    salvage.install().unwrap();
+    assert_eq!(
+        maintenance::check(&folder.database()).unwrap(),
+        Vec::<String>::new()
+    );
+    let store = folder.open();
+    assert_eq!(ids(&store), [4]);
+    assert_eq!(store.eventlog(JobId::new(4)).unwrap(), "x\n");
 }

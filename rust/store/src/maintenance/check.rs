@@ -10,7 +10,7 @@ use crate::{Error, Store, generation};
 const MAX_STRUCTURAL_PROBLEMS: u32 = 100;
 
 /// Rows that no reader of the database accepts or finds, each query with the text of a problem.
-const ROW_CHECKS: [(&str, &str); 6] = [
+const ROW_CHECKS: [(&str, &str); 7] = [
     (
         "jobspec {} is not a text: its jobs are left out at a start",
         "SELECT id FROM jobspecs WHERE typeof(text) <> 'text'",
@@ -18,6 +18,11 @@ const ROW_CHECKS: [(&str, &str); 6] = [
     (
         "there are events of an unknown job, {}",
         "SELECT DISTINCT job FROM events WHERE job NOT IN (SELECT id FROM jobs)",
+    ),
+    (
+        "there are events of unknown jobs, from {} on",
+        "SELECT first FROM common_events \
+         WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
     ),
     (
         "resource event {} is not a text",

@@ -36,8 +36,14 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     let mut store = Store::prepare(connect(&new)?, Synchronous::Full)?;
     let mut notes = Vec::new();
     store.begin()?;
-    // Format 3 has added it.
-    let has_table = |table: &&Table| found >= 3 || table.name != "open_submissions";
+    let has_table = |table: &&Table| {
+        let since = match table.name {
+            "open_submissions" => 3,
+            "common_events" => 4,
+            _ => 1,
+        };
+        found >= since
+    };
     for table in TABLES.iter().filter(has_table) {
         notes.extend(copy_table(&damaged, &store.connection, table)?);
     }
@@ -70,6 +76,7 @@ impl Salvage {
         ] {
             self.store.write(what, sql, [key(id)])?;
         }
+        self.store.remove_unused_common_events(id)?;
         self.notes.push(format!("job {id} is left out: {reason}"));
         Ok(())
     }
@@ -102,6 +109,7 @@ impl Salvage {
             "DELETE FROM resource_events WHERE typeof(line) <> 'text'",
             "DELETE FROM meta WHERE typeof(value) <> 'text'",
             "DELETE FROM events WHERE typeof(job) <> 'integer'",
+            "DELETE FROM common_events WHERE typeof(last) <> 'integer' OR typeof(lines) <> 'text'",
         ] {
             self.store.write(what, sql, [])?;
         }
@@ -117,11 +125,13 @@ impl Salvage {
                     .write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
             }
         }
-        self.store.write(
-            what,
+        for sql in [
             "DELETE FROM events WHERE job NOT IN (SELECT id FROM jobs)",
-            [],
-        )?;
+            "DELETE FROM common_events \
+             WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
+        ] {
+            self.store.write(what, sql, [])?;
+        }
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ pub(super) struct Table {
 }
 
 /// The tables, each after those to which its rows refer, without the row of the database about itself.
-pub(super) const TABLES: [Table; 10] = [
+pub(super) const TABLES: [Table; 11] = [
     Table {
         name: "meta",
         columns: &["key", "value"],
@@ -28,6 +28,11 @@ pub(super) const TABLES: [Table; 10] = [
         name: "events",
         columns: &["job", "seq", "lines"],
         key: &["job", "seq"],
+    },
+    Table {
+        name: "common_events",
+        columns: &["first", "last", "lines"],
+        key: &["first"],
     },
     Table {
         name: "unsent_starts",
