@@ -21,7 +21,7 @@ use crate::ingest::Submissions;
 use crate::log::Log;
 use crate::purge::Purger;
 use crate::queries::Queries;
-use crate::replay::Restored;
+use crate::replay::{Restored, Resumption};
 use crate::scheduler::SchedulerPeer;
 use crate::state::State;
 
@@ -41,6 +41,7 @@ pub struct Manager {
     pub(crate) queries: Queries,
     pub(crate) bulk: BulkRequests,
     pub(crate) submissions: Submissions,
+    pub(crate) resumption: Resumption,
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
     pub(crate) purger: Purger,
@@ -64,6 +65,7 @@ impl Manager {
             queries: Queries::default(),
             bulk: BulkRequests::default(),
             submissions: Submissions::default(),
+            resumption: restored.resumption,
             dependencies: restored.dependencies,
             census: restored.census,
             purger: Purger::default(),
@@ -250,13 +252,18 @@ impl Manager {
     /// for many, is open.
     pub fn deadline(&self) -> Option<f64> {
         let times = [
-            (self.bulk.is_open() || self.submissions.is_open()).then_some(self.cx.now),
+            self.has_slices().then_some(self.cx.now),
             self.dependencies.deadline(),
             self.purger.deadline(&self.cx, &self.census),
             self.log.deadline(),
             self.elastic.deadline(),
         ];
         times.into_iter().flatten().min_by(f64::total_cmp)
+    }
+
+    /// Whether something is done in slices: a request about many jobs, or for many, or the resumption of pending jobs.
+    fn has_slices(&self) -> bool {
+        self.bulk.is_open() || self.submissions.is_open() || self.resumption.is_open()
     }
 
     /// Whether a submission is done in slices: [`advance`](Self::advance) does the next one.
@@ -327,6 +334,7 @@ impl Manager {
     pub(crate) fn stats(&self) -> StatsResponse<'_> {
         let tally = self.census.tally(None);
         let (active, running) = (tally.active(), tally.running());
+        let unstepped = self.submissions.unstepped() + self.resumption.left();
         StatsResponse {
             active_jobs: active,
             inactive_jobs: tally.in_state(State::Inactive),
@@ -334,7 +342,7 @@ impl Manager {
             running,
             max_jobid: self.cx.jobs.greatest_id(),
             commits: self.cx.commits(),
-            sched: self.scheduler.stats(&self.cx, self.submissions.unstepped()),
+            sched: self.scheduler.stats(&self.cx, unstepped),
             exec: self.exec.stats(),
             outstanding: self.queries.stats(),
             rejected: self.cx.rejected,

@@ -1,5 +1,6 @@
 //! Restart: rebuilds every job from its eventlog and resumes the active ones.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,12 +13,13 @@ use penstock_store::{JobRecord, Jobs, Store};
 use crate::census::Census;
 use crate::context::Context;
 use crate::depend::Dependencies;
-use crate::dialogue::{Dialogue, ExecState};
+use crate::dialogue::{AllocState, Dialogue, ExecState};
 use crate::elastic::Elastic;
 use crate::error::Error;
 use crate::event::Event;
 use crate::exec::ExecPeer;
 use crate::hooks::Hooks;
+use crate::jobs::Job;
 use crate::policy;
 use crate::priority;
 use crate::purge;
@@ -33,6 +35,9 @@ type RestoreFault = Box<dyn std::error::Error>;
 /// The number of jobs read from the store at a time.
 const JOBS_PER_READ: usize = 1000;
 
+/// The number of pending jobs resumed in one slice: some milliseconds' work.
+const RESUMED_JOBS_PER_SLICE: usize = 500;
+
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {
     pub(crate) cx: Context,
@@ -42,6 +47,52 @@ pub(crate) struct Restored {
     pub(crate) elastic: Elastic,
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
+    pub(crate) resumption: Resumption,
+}
+
+/// The pending jobs that are still to be resumed, in slices, so that a long queue does not delay a start.
+///
+/// The scheduler gets them in the order of their priorities: what it starts meanwhile is what it would have started first.
+#[derive(Debug, Default)]
+pub(crate) struct Resumption {
+    left: std::vec::IntoIter<JobId>,
+}
+
+impl Resumption {
+    fn new(cx: &Context, mut ids: Vec<JobId>) -> Self {
+        ids.sort_by_cached_key(|id| {
+            let priority = cx.jobs.record(*id).map(Record::priority);
+            (Reverse(priority), *id)
+        });
+        let left = ids.into_iter();
+        Self { left }
+    }
+
+    /// Resumes the next jobs.
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
+        for id in self.left.by_ref().take(RESUMED_JOBS_PER_SLICE) {
+            if cx.jobs.get(id).is_some_and(is_to_be_resumed) {
+                cx.log(id, Event::new(cx.now, eventlog::FLUX_RESTART));
+            }
+        }
+    }
+
+    /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
+    pub(crate) fn is_open(&self) -> bool {
+        self.left() > 0
+    }
+
+    /// The number of jobs that are still to be resumed.
+    pub(crate) fn left(&self) -> u64 {
+        self.left.len() as u64
+    }
+}
+
+/// Whether a restored job is pending, and nothing has happened to it since the restart that sends it to the scheduler.
+fn is_to_be_resumed(job: &Job) -> bool {
+    job.record.state() == State::Sched
+        && job.record.elastic().is_none()
+        && job.dialogue.scheduler.alloc() == AllocState::Idle
 }
 
 impl Restored {
@@ -75,6 +126,7 @@ impl Restored {
             elastic: Elastic::default(),
             dependencies: Dependencies::default(),
             census: Census::default(),
+            resumption: Resumption::default(),
         })
     }
 
@@ -120,14 +172,22 @@ impl Restored {
         }
     }
 
-    /// Resumes the jobs that were active.
+    /// Resumes the jobs that were active, most of the pending ones later.
     fn resume_jobs(&mut self, active: &[JobId]) -> Result<(), Error> {
+        let replaced = self.cx.store().replaced()?;
+        let mut pending = Vec::new();
         for id in active.iter().copied() {
-            self.resume(id);
+            if replaced.is_none() && self.cx.jobs.get(id).is_some_and(is_to_be_resumed) {
+                pending.push(id);
+            } else {
+                self.resume(id);
+            }
         }
-        if let Some(reason) = self.cx.store().replaced()? {
+        if let Some(reason) = replaced {
             self.hold_active(active, &reason);
         }
+        self.resumption = Resumption::new(&self.cx, pending);
+        self.resumption.run_next_slice(&mut self.cx);
         Ok(())
     }
 

@@ -80,6 +80,7 @@ impl Manager {
         self.bulk.run_next_slice(&mut self.cx);
         self.submissions
             .run_next_slice(&mut self.cx, &mut self.census);
+        self.resumption.run_next_slice(&mut self.cx);
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);

@@ -78,6 +78,7 @@ fn a_copy_starts_with_its_id_and_the_store_has_one_jobspec() {
     let now = bench.now;
     drop(bench);
     let mut bench = directory.open(settings(), now);
+    bench.advance();
     bench.request(
         "job-manager.update",
         &json!({"id": ids[2], "updates": {"attributes.system.duration": 60.5}}),

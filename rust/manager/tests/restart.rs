@@ -447,3 +447,59 @@ fn a_store_that_cannot_be_written_answers_questions_only() {
     }
     assert!(!bench.manager.has_uncommitted());
 }
+
+fn restarts(bench: &mut Bench, id: u64) -> usize {
+    let events = bench.events(id);
+    events.iter().filter(|name| *name == "flux-restart").count()
+}
+
+#[test]
+fn a_long_queue_is_resumed_in_slices_by_priority() {
+    let directory = Directory::new("slices");
+    let mut bench = ready(&directory, settings());
+    let (ids, _) = bench.submit_copies(&nothing(), 1600);
+    bench.advance();
+    let urgent = *ids.last().unwrap();
+    bench.request("job-manager.urgency", &json!({"id": urgent, "urgency": 20}));
+    drop(bench);
+
+    let mut bench = directory.open(settings(), 1000.0);
+    assert_eq!(restarts(&mut bench, urgent), 1);
+    assert_eq!(restarts(&mut bench, ids[0]), 1);
+    let (cancelled, raised, late) = (ids[1000], ids[1001], ids[1590]);
+    assert_eq!(restarts(&mut bench, cancelled), 0);
+    // Requests come before their turn.
+    bench.request(
+        "job-manager.raise",
+        &json!({"id": cancelled, "type": "cancel"}),
+    );
+    bench.request("job-manager.urgency", &json!({"id": raised, "urgency": 21}));
+    assert_eq!(bench.row(cancelled)["result"], 4);
+    let out = bench.scheduler(Some(2));
+    let first: Vec<u64> = out
+        .iter()
+        .filter(|message| message.method() == "alloc")
+        .map(|message| body(message)["id"].as_u64().unwrap())
+        .collect();
+    assert_eq!(first, [raised, urgent]);
+    assert!(bench.is_due());
+    bench.advance();
+    assert!(!bench.is_due());
+    let stats = body(&bench.request("job-manager.stats-get", &nothing())[0]);
+    assert_eq!(stats["pending"], 1599);
+    for (id, count) in [(urgent, 1), (ids[0], 1), (raised, 0), (late, 1)] {
+        assert_eq!(restarts(&mut bench, id), count, "{id}");
+        assert_eq!(bench.row(id)["state"], 8);
+    }
+    assert_eq!(restarts(&mut bench, cancelled), 0);
+    assert_eq!(bench.row(raised)["priority"], 21);
+    drop(bench);
+
+    // What each has of its own and what all share come back.
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.advance();
+    assert_eq!(restarts(&mut bench, late), 2);
+    assert_eq!(restarts(&mut bench, cancelled), 0);
+    assert_eq!(bench.row(raised)["urgency"], 21);
+    assert_eq!(bench.row(late)["urgency"], 16);
+}
