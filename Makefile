@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: test-flux fuzz-wire bench-scale run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
+.PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
 	capi install-capi test-capi deb test-deb
@@ -208,11 +208,25 @@ bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 bench-load: $(VENV)/.built  ## Response times of an instance with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
 
-# MILLION_JOBS jobs; options of bench/million.py in MILLION_OPTIONS.
-MILLION_JOBS ?= 1000000
+# N pending jobs, by default a million; other options of bench/million.py in INSTANCE_OPTIONS.
+INSTANCE_JOBS = $(if $(filter file,$(origin N)),1000000,$(N))
+INSTANCE_OPTIONS ?= --hyperqueue --curves bench/curves
 
-bench-million: $(VENV)/.built  ## An instance with a million pending jobs: rates, response times, memory, disk, next to their targets
-	$(BIN)/python bench/million.py --jobs $(MILLION_JOBS) $(MILLION_OPTIONS)
+bench-instance: $(VENV)/.built  ## An instance with a million pending jobs next to its targets and to HyperQueue; curves of the cost of a job
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hyperqueue
+	$(BIN)/python bench/million.py --jobs $(INSTANCE_JOBS) $(INSTANCE_OPTIONS)
+
+# PENDING_JOBS are pending meanwhile.
+PENDING_JOBS ?= 0
+
+bench-profile: $(VENV)/.built  ## Where the CPU time of a simulated job goes, by stage; needs perf
+	$(BIN)/python bench/profile_job.py --pending $(PENDING_JOBS)
+
+SOAK_JOBS ?= 10000000
+SOAK_REAL_JOBS ?= 50000
+
+soak: $(VENV)/.built  ## SOAK_JOBS simulated and SOAK_REAL_JOBS real jobs through one instance: memory, descriptors, disk and pings stay flat
+	$(BIN)/python bench/soak.py --jobs $(SOAK_JOBS) --real $(SOAK_REAL_JOBS)
 
 # The moments and targets of the kills are drawn from KILLS_SEED.
 KILLS_SEED ?= $(shell date +%s)

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 OUT = Path(__file__).parent / "curves"
 COMMAND = "cargo run --release --locked --quiet -p penstock-engine --example curves".split()
 
-# The title of each curve, what is on its horizontal axis, and whether that is logarithmic.
-CURVES = {
+# The title of a curve, what is on its horizontal axis, and whether that is logarithmic.
+Curve = tuple[str, str, bool]
+
+CURVES: dict[str, Curve] = {
     "nodes": ("A match on an empty machine of 64-core nodes", "nodes", True),
     "selection": ("A match of one core, by selection policy", "nodes of 64 cores", True),
     "fill": (
@@ -80,9 +82,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     return across / sum((x - mean_x) ** 2 for x, _ in logs)
 
 
-def plot(curve: str, series: dict[str, list[tuple[float, float]]]) -> str:
+def plot(curve: Curve, series: dict[str, list[tuple[float, float]]]) -> str:
     """One curve as an SVG file."""
-    title, label, log = CURVES.get(curve, (curve, "x", True))
+    title, label, log = curve
     drawn = []
     for name, points in series.items():
         xs, ys = zip(*sorted(points), strict=True)
@@ -110,7 +112,7 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     (OUT / "curves.tsv").write_text(text)
     for curve, series in table.items():
-        (OUT / f"{curve}.svg").write_text(plot(curve, series))
+        (OUT / f"{curve}.svg").write_text(plot(CURVES.get(curve, (curve, "x", True)), series))
         for name, points in series.items():
             first, last = min(points), max(points)
             ends = (

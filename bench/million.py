@@ -1,9 +1,12 @@
-"""An instance with a million pending jobs: `make bench-million`, `python bench/million.py`.
+"""An instance with a million pending jobs: `make bench-instance`, `python bench/million.py`.
 
 Fills a simulated machine but for a core of each node, submits copies of a job that requires whole
 nodes, and measures an instance with a durable store behind this queue. Prints a row for each
 measurement: figure, target and verdict. A client of its own process pings the job manager during
 requests about many jobs: its slowest ping is the time for which others wait.
+
+With `--hyperqueue` its wheel is measured in the same run; with `--curves` the cost of a job is
+plotted over the length of the queue and over the number of nodes, as SVG, with the slopes.
 
 Figures depend on the load of the machine, which the first line tells.
 """
@@ -21,6 +24,8 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from curves import Curve, plot, slope
 
 from instance import make_directory, running
 from penstock.client import Client
@@ -174,9 +179,11 @@ def measure_bulk(
     client.ping("job-manager")
 
 
-def measure_depths(depths: list[int], copies: int) -> None:
-    """The cost curve: a row for each number of pending jobs."""
+def measure_depths(depths: list[int], copies: int) -> list[tuple[float, float]]:
+    """Prints the cost of a job behind each number of pending jobs; returns it in nanoseconds."""
     state = make_directory("penstock-million-")
+    points = []
+    print("| pending jobs | jobs/s | daemon CPU a job |\n|---|---|---|")
     with running(*OPTIONS, state=state) as (client, daemon):
         client.submit(jobspec(CORES - 1, 86_400.0), count=NODES)
         pending = 0
@@ -185,9 +192,74 @@ def measure_depths(depths: list[int], copies: int) -> None:
                 client.submit(PENDING, count=depth - pending)
                 pending = depth
             wait_for_scheduler(client)
-            runs = [measure_rate(client, daemon.pid, copies) for _ in range(RUNS)]
-            rate, cpu = max(run[0] for run in runs), min(run[1] for run in runs)
-            print(f"| {depth:,} | {rate:,.0f} jobs/s | {cpu * 1e6:.1f} us |", flush=True)
+            points.append((float(depth), measure_cost(f"{depth:,}", client, daemon.pid, copies)))
+    return points
+
+
+def measure_nodes(counts: list[int], copies: int) -> list[tuple[float, float]]:
+    """Prints the cost of a job on each number of nodes; returns it in nanoseconds."""
+    points = []
+    print("| nodes | jobs/s | daemon CPU a job |\n|---|---|---|")
+    for nodes in counts:
+        with running("--nodes", str(nodes), "--cores", str(CORES)) as (client, daemon):
+            points.append((float(nodes), measure_cost(f"{nodes:,}", client, daemon.pid, copies)))
+    return points
+
+
+def measure_cost(name: str, client: Client, pid: int, copies: int) -> float:
+    """Prints a row of a curve; returns the daemon's CPU time of a job in nanoseconds."""
+    runs = [measure_rate(client, pid, copies) for _ in range(RUNS)]
+    rate, cpu = max(run[0] for run in runs), min(run[1] for run in runs)
+    print(f"| {name} | {rate:,.0f} jobs/s | {cpu * 1e6:.1f} us |", flush=True)
+    return cpu * 1e9
+
+
+def draw(directory: Path, name: str, curve: Curve, points: list[tuple[float, float]]) -> None:
+    """Writes a curve as SVG, and prints its slope."""
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{name}.svg"
+    path.write_text(plot(curve, {"daemon CPU a job": points}))
+    print(f"\n{path}: slope {slope(points):.2f}\n", flush=True)
+
+
+def measure_curves(directory: Path, jobs: int, copies: int) -> None:
+    """The curves over the length of the queue and the number of nodes."""
+    depths = [depth for depth in (1_000, 10_000, 100_000, 1_000_000) if depth <= jobs]
+    title = f"A job from submit to inactive, {NODES:,} nodes"
+    draw(directory, "queue", (title, "pending jobs", True), measure_depths(depths, copies))
+    title = "A job from submit to inactive, empty queue"
+    nodes = measure_nodes([16, 1_000, 100_000], copies)
+    draw(directory, "instance-nodes", (title, "nodes", True), nodes)
+
+
+def submit_to_hyperqueue(tasks: int, pipe: Connection) -> None:
+    """Sends the tasks/s of a submission to a HyperQueue server, and its bytes a task."""
+    from hyperqueue import Job, LocalCluster
+
+    with LocalCluster() as cluster:
+        client = cluster.client()
+        job = Job()
+        for _ in range(tasks):
+            job.program(["true"])
+        before = rss(os.getpid())
+        began = time.perf_counter()
+        client.submit(job)
+        took = time.perf_counter() - began
+        pipe.send((tasks / took, (rss(os.getpid()) - before) / tasks))
+
+
+def measure_hyperqueue(tasks: int) -> None:
+    """The rows of HyperQueue, which keeps its tasks in memory alone."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=submit_to_hyperqueue, args=(tasks, there))
+    process.start()
+    # The child has its own: a read ends when the child does.
+    there.close()
+    rate, memory = here.recv()
+    process.join()
+    print(f"| HyperQueue: submit {tasks:,} tasks, not durable | {rate:,.0f} tasks/s | - | - |")
+    print(f"| HyperQueue: memory per pending task | {memory:,.0f} B | - | - |", flush=True)
 
 
 def measure_queue(jobs: int, copies: int) -> None:
@@ -293,17 +365,23 @@ def main() -> None:
     parser.add_argument(
         "--depths", type=int, nargs="+", help="only the cost of a job behind each of these queues"
     )
+    parser.add_argument("--hyperqueue", action="store_true", help="measure its wheel, too")
+    parser.add_argument("--curves", type=Path, help="the directory for plots of the cost of a job")
     args = parser.parse_args()
     load, cpus = os.getloadavg()[0], os.cpu_count()
     print(f"{args.jobs:,} pending jobs, {cpus} cpus, load average {load:.1f} at the start\n")
     if args.depths:
-        print("| pending jobs | jobs/s | daemon CPU a job |\n|---|---|---|")
         measure_depths(sorted(args.depths), args.copies)
         return
     print("| work | figure | target | verdict |\n|---|---|---|---|", flush=True)
     measure_queue(args.jobs, args.copies)
     if args.submissions:
         measure_submissions(args.submissions, args.jobs)
+    if args.hyperqueue:
+        measure_hyperqueue(args.jobs)
+    if args.curves:
+        print()
+        measure_curves(args.curves, args.jobs, args.copies)
 
 
 if __name__ == "__main__":
