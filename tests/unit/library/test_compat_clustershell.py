@@ -358,3 +358,12 @@ def test_the_standard_resolver_reads_the_user_s_files(tmp_path):
         text=True,
     )
     assert done.stdout == "n[1-3]\n"
+
+
+def test_a_set_of_several_axes_is_made_of_many_names():
+    names = [f"r{number // 50}n{number % 50}" for number in range(5000)]
+    nodes = NodeSet.fromlist(names)
+    copied = nodes.copy()
+    nodes.update("r100n0")
+    assert str(copied) == "r[0-99]n[0-49]"
+    assert str(nodes) == "r[0-99]n[0-49],r100n0"

@@ -12,9 +12,7 @@ Example:
 
 from __future__ import annotations
 
-import configparser
 import re
-import shlex
 import time
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +31,7 @@ from penstock.compat.ClusterShell.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from configparser import RawConfigParser
 
 __all__ = [
     "FileGroupSource",
@@ -516,7 +515,7 @@ class GroupResolverConfig(GroupResolver):
         except ValueError as error:
             raise GroupResolverConfigError(str(error)) from None
 
-    def _add_sections(self, config: configparser.RawConfigParser, cfgdir: str) -> None:
+    def _add_sections(self, config: RawConfigParser, cfgdir: str) -> None:
         for section in config.sections():
             if section == self.SECTION_MAIN:
                 continue
@@ -542,8 +541,10 @@ class GroupResolverConfig(GroupResolver):
                 )
 
 
-def _read_config(paths: list[str]) -> tuple[configparser.RawConfigParser, list[str]]:
+def _read_config(paths: list[str]) -> tuple[RawConfigParser, list[str]]:
     """The sections of those files that can be read, and these files."""
+    import configparser
+
     config = configparser.RawConfigParser()
     try:
         return config, config.read(paths)
@@ -554,6 +555,7 @@ def _read_config(paths: list[str]) -> tuple[configparser.RawConfigParser, list[s
 def _files(folders: str, cfgdir: str, pattern: str) -> Iterator[Path]:
     """The readable files of folders, each folder once; those that do not exist have none."""
     import os
+    import shlex
 
     try:
         texts = shlex.split(folders)

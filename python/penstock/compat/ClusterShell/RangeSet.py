@@ -20,7 +20,6 @@ and then by value, negative ones before all others.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterable, MutableSet
 from itertools import chain, product
@@ -784,6 +783,8 @@ class RangeSet:
 
     def pick(self, count: int) -> Self:
         """At most `count` indexes at random."""
+        import random
+
         length = len(self)
         made = self.__class__(autostep=self.autostep)
         for position in random.sample(range(length), min(count, length)):
@@ -1102,7 +1103,9 @@ class RangeSetND:
         for vector in vectors:
             for rangeset in vector:
                 rangeset._autostep = self._autostep
-        self._changed(self._veclist + vectors)
+        # In place: a set of many names is made by as many updates.
+        self._veclist += vectors
+        self._dirty = True
 
     union_update = update
 
