@@ -88,9 +88,13 @@ def _converse(
     decoder = Decoder()
     scheduler.start()
     watched = [connection, stop]
+    is_registered = False
     while True:
         if not _send(connection, scheduler):
             return 0
+        if not is_registered and scheduler.phase not in ("registering", "failed"):
+            is_registered = True
+            log.debug("registered")
         if scheduler.failure is not None:
             return 1
         if scheduler.phase == "stopped":

@@ -41,10 +41,11 @@ def pytest_collection_modifyitems(items):
 class Flux:
     """A running instance of Flux."""
 
-    def __init__(self, uri: str, directory: Path) -> None:
+    def __init__(self, uri: str, start_uri: str, directory: Path) -> None:
         self.uri = uri
         self.directory = directory
         self.env = {**ENVIRONMENT, "FLUX_URI": uri}
+        self._start_uri = start_uri
 
     def run(self, *words: str) -> subprocess.CompletedProcess:
         """Runs a command of Flux."""
@@ -77,6 +78,20 @@ class Flux:
         done = self.run(*words)
         assert done.returncode != 0, done.stdout
         return done.stderr.strip()
+
+    def broker(self, action: str, rank: int, **more: int) -> None:
+        """Lets `flux start` run or kill the broker of a rank."""
+        request = {"rank": rank} | {key: int(value) for key, value in more.items()}
+        script = (
+            f"import flux; flux.Flux({self._start_uri!r}).rpc('start.{action}', {request}).get()"
+        )
+        self.flux("python", "-c", script)
+
+    def annotation(self, job: str, key: str) -> str:
+        """An annotation of the scheduler, once a job has it."""
+        while not (text := self.flux("jobs", "-no", f"{{annotations.sched.{key}}}", job)):
+            pass
+        return text
 
     def stats(self) -> dict:
         """The statistics of the scheduler."""
@@ -140,14 +155,14 @@ def start_flux(tmp_path):
             os.mkfifo(tmp_path / name)
         steps = [f"flux module remove {name}" for name in without]
         steps += [f"flux module load {load}"] if load else []
-        script = " && ".join([*steps, 'echo "$FLUX_URI" > uri', "cat hold"])
+        script = " && ".join([*steps, 'echo "$FLUX_URI" "$FLUX_START_URI" > uri', "cat hold"])
         # Ends with the test's end of the FIFO. A failed step opens the other one: nothing hangs.
         command = [str(FLUX), "start", *options, "sh", "-c", f"{script} || : > uri"]
         with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT) as process:
-            uri = (tmp_path / "uri").read_text().strip()
-            assert uri, "the instance has not started"
+            uris = (tmp_path / "uri").read_text().split()
+            assert uris, "the instance has not started"
             with (tmp_path / "hold").open("w"):
-                yield Flux(uri, tmp_path)
+                yield Flux(uris[0], uris[-1], tmp_path)
             process.wait(timeout=TIMEOUT_S)
         for name in ("uri", "hold"):
             (tmp_path / name).unlink()
@@ -163,3 +178,44 @@ def flux(start_flux):
     """An instance with Penstock as its scheduler."""
     with start_flux(without=("sched-simple",), load="sched-penstock") as instance:
         yield instance
+
+
+CLUSTER = """
+[modules]
+alternatives.sched = "sched-penstock"
+
+[bootstrap]
+curve_cert = "{directory}/cert"
+default_bind = "ipc://{directory}/run/tbon-%h"
+default_connect = "ipc://{directory}/run/tbon-%h"
+hosts = [{{ host = "fake[0-{last}]" }}]
+
+[resource]
+noverify = true
+
+[[resource.config]]
+hosts = "fake[0-{last}]"
+cores = "0-3"
+"""
+
+
+@pytest.fixture
+def start_cluster(start_flux, tmp_path):
+    """Gives a context manager that starts brokers that can be killed and run again.
+
+    The nodes have 4 cores each. `configuration` is added to that of the instance.
+    """
+
+    @contextmanager
+    def start(size: int, configuration: str = ""):
+        (tmp_path / "run").mkdir()
+        subprocess.run([str(FLUX), "keygen", str(tmp_path / "cert")], check=True)
+        file = tmp_path / "flux.toml"
+        file.write_text(CLUSTER.format(directory=tmp_path, last=size - 1) + configuration)
+        options = [f"--test-size={size}", f"--test-hosts=fake[0-{size - 1}]"]
+        options += [f"--config-path={file}", f"--test-rundir={tmp_path}/run"]
+        options += ["--test-exit-mode=leader", "--test-exit-timeout=0"]
+        with start_flux(*options, f"-Sbroker.quorum={size}", "-Stbon.topo=custom") as instance:
+            yield instance
+
+    return start

@@ -141,6 +141,13 @@ def test_the_configuration_chooses_it_and_a_reload_changes_the_policy(start_flux
         assert flux.stats()["policy"] == "easy"
 
 
+def test_an_instance_of_several_brokers_starts_with_it(start_flux):
+    conf = '--conf=modules.alternatives.sched="sched-penstock"'
+    # The resources are those that the brokers find, once all are there.
+    with start_flux("--test-size=3", conf) as flux:
+        assert flux.flux("run", "-N3", "echo", "hello").split() == ["hello"] * 3
+
+
 def test_an_instance_in_a_job_uses_it_at_every_level(flux):
     conf = '--conf=modules.alternatives.sched="sched-penstock"'
     inner = "flux module list | grep -c sched-penstock && flux run echo inner"

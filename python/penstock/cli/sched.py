@@ -62,8 +62,10 @@ def main(args: argparse.Namespace) -> int:
 
     if args.limit is not None and not 1 <= args.limit <= 0x7FFFFFFF:
         raise UsageError(f"--limit: expected 1 to 2147483647, found {args.limit}")
-    form = "%(message)s" if args.severities else "penstock sched: %(message)s"
-    log_to_stderr(logging.INFO, form, severities=args.severities)
+    if args.severities:
+        log_to_stderr(logging.DEBUG, "%(message)s", severities=True)
+    else:
+        log_to_stderr(logging.INFO, "penstock sched: %(message)s")
     settings, limit = _settings(args)
     return sched.run(args.uri, limit, grow=not args.no_grow, settings=settings)
 

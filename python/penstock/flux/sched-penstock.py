@@ -57,7 +57,7 @@ class SchedPenstock(BrokerModule):
         except OSError as error:
             self.log.error("{}: {}".format(error.filename, error.strerror))
             raise
-        self._await_ready()
+        self._await_registration()
         os.set_blocking(self._process.stderr.fileno(), False)
         self._watcher = h.fd_watcher_create(
             self._process.stderr.fileno(), self._on_output, FLUX_POLLIN | FLUX_POLLERR
@@ -80,8 +80,10 @@ class SchedPenstock(BrokerModule):
             )
         return options
 
-    def _await_ready(self):
-        """Forwards the log until the scheduler is ready.
+    def _await_registration(self):
+        """Forwards the log until the scheduler has registered its services.
+
+        It is ready later: the inventory may have to wait for brokers that wait for this module.
 
         Raises:
             OSError: the scheduler has ended before.
@@ -92,7 +94,7 @@ class SchedPenstock(BrokerModule):
             if not data:
                 break
             new = self._forward(data)
-            if "ready" in new:
+            if "registered" in new:
                 return
             lines += new
         code = self._process.wait()

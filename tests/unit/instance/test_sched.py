@@ -128,3 +128,20 @@ def test_a_signal_stops_the_scheduler_once_its_services_are_unregistered(wire, s
     scheduler = StoppingScheduler()
     assert _converse(near, scheduler, FixedClock(), stop[0]) == 0
     assert scheduler.phase == "stopped"
+
+
+def test_registration_is_logged_once_before_the_scheduler_is_ready(wire, stop, caplog):
+    near, far = wire
+    caplog.set_level("DEBUG")
+
+    class RegisteringScheduler(RecordingScheduler):
+        phase = "registering"
+
+        def handle(self, batch):
+            assert caplog.messages == []
+            self.phase = "acquiring"
+            far.shutdown(socket.SHUT_WR)
+
+    far.sendall(Message.request("service.add").encode())
+    assert _converse(near, RegisteringScheduler(), FixedClock(), stop[0]) == 0
+    assert caplog.messages == ["registered"]
