@@ -44,7 +44,7 @@ class Flux:
     def __init__(self, uri: str, start_uri: str, directory: Path) -> None:
         self.uri = uri
         self.directory = directory
-        self.env = {**ENVIRONMENT, "FLUX_URI": uri}
+        self.env = {**ENVIRONMENT, "FLUX_URI": uri, "PENSTOCK_URI": uri}
         self._start_uri = start_uri
 
     def run(self, *words: str) -> subprocess.CompletedProcess:

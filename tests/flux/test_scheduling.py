@@ -162,3 +162,23 @@ def test_an_r_with_a_resource_graph_is_scheduled(flux):
         {"rank": "0", "children": {"core": "0-1"}}
     ]
     flux.end(job)
+
+
+def test_penstock_explains_and_estimates_the_jobs_of_flux(flux):
+    cores = flux.flux("resource", "list", "-s", "up", "-no", "{ncores}")
+    running = flux.submit("-n1", "-c", cores, "-t", "1h", "sleep", "1000")
+    expiration = flux.resources(running)["execution"]["expiration"]
+    pending = flux.flux("submit", "-n1", "-c", cores, "-t", "30m", "true")
+    # The request of a user is after that of the job manager, which may still be on its way.
+    flux.annotation(pending, "reason_pending")
+    explained = flux.penstock("explain", pending)
+    assert explained.returncode == 0, explained.stderr
+    assert f"needs 1 slot of {cores} core" in explained.stdout
+    row = json.loads(flux.penstock("estimate", "--json", pending).stdout)
+    assert abs(row["start"] - expiration) < 2
+    answer = flux.penstock("what-if", "cancel", running)
+    assert answer.returncode == 0, answer.stderr
+    assert pending in answer.stdout
+    assert "queued" in flux.penstock("stats", "sched").stdout
+    flux.flux("cancel", running)
+    assert flux.end(pending)[0] == 0

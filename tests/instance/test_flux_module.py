@@ -123,7 +123,7 @@ def test_it_schedules_until_its_reactor_ends(module, start):
         (["x=1"], {}, "unknown option `x`: expected one of policy, "),
         ([], {"x": 1}, "unknown option `x`: expected one of policy, "),
         (["queue-depth=0"], {}, "--limit: expected 1 to 2147483647, found 0"),
-        (["python=/nowhere"], {}, "/nowhere: No such file or directory"),
+        (["python=/dev/null/python"], {}, "/dev/null/python: Not a directory"),
     ],
 )
 def test_an_invalid_option_is_in_the_log(module, arguments, table, text):
