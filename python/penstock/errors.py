@@ -40,6 +40,7 @@ __all__ = [
     "OutputError",
     "PanicException",
     "PmixError",
+    "PolicyError",
     "ProtocolError",
     "RequestError",
     "ResourceSetError",
@@ -250,6 +251,10 @@ class FormatError(Error, ValueError):
 
 class TraceError(Error, ValueError):
     """A trace cannot be read; the text says which one and why."""
+
+
+class PolicyError(Error, ValueError):
+    """A policy of one's own cannot be read, or does not work with an option of the simulation."""
 
 
 class MachineError(Error, ValueError):

@@ -570,7 +570,8 @@ def _policies(text: str) -> list[str | Policy]:
 def _policy(text: str) -> str | Policy:
     if ".py:" not in text:
         return queue_policy(text)
-    from penstock.sim.policy import PolicyError, load
+    from penstock.errors import PolicyError
+    from penstock.sim.policy import load
 
     try:
         return load(text)

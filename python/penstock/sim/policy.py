@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine import Engine
-from penstock.errors import Error
+from penstock.errors import PolicyError
 from penstock.resource import ResourceSet
 from penstock.sim.results import Denial, Results
 
@@ -29,15 +29,11 @@ if TYPE_CHECKING:
 
     Order = Callable[[Pending], Any]
 
-__all__ = ["Policy", "PolicyError", "load"]
+__all__ = ["Policy", "load"]
 
 # Shorter run times, in seconds, count as this in a slowdown.
 SLOWDOWN_BOUND_S = 10.0
 PENDING, ENDED, KILLED, _LOST, DENIED = range(5)
-
-
-class PolicyError(Error, ValueError):
-    """A policy of one's own cannot be read, or does not work with an option of the simulation."""
 
 
 @dataclass(frozen=True)

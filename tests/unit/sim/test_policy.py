@@ -8,8 +8,9 @@ import math
 import pytest
 
 from penstock.cli import main
+from penstock.errors import PolicyError
 from penstock.sim import machine, runs, workload
-from penstock.sim.policy import Policy, PolicyError, load
+from penstock.sim.policy import Policy, load
 from penstock.sim.workload import Workload
 
 OPTIONS = runs.Options()
