@@ -96,8 +96,11 @@ def _list_jobs(
     since: float,
     attrs: Sequence[str],
     order: ListOrder,
+    skip: int,
 ) -> StreamCall[JobRow]:
     payload: dict[str, Any] = {"max_entries": max_entries, "attrs": list(attrs), "since": since}
+    if skip:
+        payload["skip"] = skip
     if order != "newest":
         payload["order"] = order
     if ids is not None:
@@ -293,6 +296,7 @@ class Methods:
         since: float = 0.0,
         attrs: Sequence[str] = ("all",),
         order: ListOrder = "newest",
+        skip: int = 0,
     ) -> StreamCall[JobRow]:
         """Jobs as rows.
 
@@ -305,8 +309,9 @@ class Methods:
             attrs: The keys of a row besides `id`.
             order: `newest` first; or by `state`: running jobs, the last to start first, then
                 pending ones by position, then inactive ones, the last to end first.
+            skip: The number of rows to leave out at the begin, for a page of the list.
         """
-        return _list_jobs(ids, constraint, max_entries, since, attrs, order)
+        return _list_jobs(ids, constraint, max_entries, since, attrs, order, skip)
 
     @streamed
     def iter_jobs(
@@ -318,9 +323,10 @@ class Methods:
         since: float = 0.0,
         attrs: Sequence[str] = ("all",),
         order: ListOrder = "newest",
+        skip: int = 0,
     ) -> StreamCall[JobRow]:
         """As `jobs`, row by row as they arrive, for more rows than fit in memory."""
-        return _list_jobs(ids, constraint, max_entries, since, attrs, order)
+        return _list_jobs(ids, constraint, max_entries, since, attrs, order, skip)
 
     @request
     def info(self, job: int) -> Call[JobRow]:

@@ -54,6 +54,14 @@ pub struct ListRequest<'a> {
     /// The order of the rows (Penstock's own).
     #[serde(default, skip_serializing_if = "ListOrder::is_newest")]
     pub order: ListOrder,
+    /// The number of rows to leave out at the begin, for pages of a list (Penstock's own).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skip: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The order of the rows of a list.

@@ -227,7 +227,7 @@ fn payloads_of_the_job_services_round_trip() {
         r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,
     );
     round_trip::<job_list::ListRequest>(
-        r#"{"max_entries":5,"attrs":[],"since":0.0,"order":"state"}"#,
+        r#"{"max_entries":5,"attrs":[],"since":0.0,"order":"state","skip":10}"#,
     );
     round_trip::<job_list::ListResponse>(r#"{"jobs":[{"id":1}],"version":1}"#);
     round_trip::<job_list::ListIdRequest>(r#"{"id":1,"attrs":["name"]}"#);

@@ -71,6 +71,10 @@ fn rows_come_in_parts_newest_first() {
     let (found, _) = rest(&mut bench, out);
     assert_eq!(found[0], late);
     assert_eq!(found[1..], all[..most - 1]);
+    for skip in [1, JOBS - 10, JOBS + 1] {
+        let page = page_of(&mut bench, &json!({ "skip": skip }));
+        assert_eq!(page, all[skip - 1..(skip + 49).min(JOBS)]);
+    }
 }
 
 #[test]
@@ -232,6 +236,15 @@ fn first_in(bench: &mut Bench, states: &[&str], limit: usize) -> Vec<u64> {
     rest(bench, out).0
 }
 
+/// At most 50 rows of a listing.
+fn page_of(bench: &mut Bench, payload: &Value) -> Vec<u64> {
+    let mut payload = payload.clone();
+    payload["attrs"] = json!(["id"]);
+    payload["max_entries"] = 50.into();
+    let out = list(bench, "a", &payload);
+    rest(bench, out).0
+}
+
 /// All of them.
 fn ordered(bench: &mut Bench, states: &[&str]) -> Vec<u64> {
     first_in(bench, states, 0)
@@ -256,6 +269,18 @@ fn pending_jobs_come_by_priority_then_oldest_first() {
     for limit in [1, 2, 699, 700, 701, JOBS, JOBS + 1] {
         let first = first_in(&mut bench, &["active"], limit);
         assert_eq!(first, expected[..limit.min(expected.len())]);
+    }
+    for skip in [0, 1, 699, 700, JOBS - 10, JOBS, JOBS + 1] {
+        let page = page_of(&mut bench, &json!({"order": "state", "skip": skip}));
+        assert_eq!(
+            page,
+            expected
+                .iter()
+                .skip(skip)
+                .take(50)
+                .copied()
+                .collect::<Vec<_>>()
+        );
     }
     // A restart reads the order from the store.
     drop(bench);

@@ -197,6 +197,10 @@ STREAMS = [
         *("jobs", [], {"order": "state"}, "job-list.list", LIST_REQUEST | {"order": "state"}),
         *([{"jobs": [ROW]}], [ROW]),
     ),
+    (
+        *("iter_jobs", [], {"skip": 100}, "job-list.list", LIST_REQUEST | {"skip": 100}),
+        *([{"jobs": [ROW]}], [ROW]),
+    ),
     ("wait", [[1]], {}, "job-list.wait", {"ids": [1]}, [{"jobs": [ROW]}], [ROW]),
     (
         *("eventlog", [1], {"follow": True}, "job-info.eventlog-watch"),

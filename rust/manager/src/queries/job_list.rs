@@ -128,6 +128,8 @@ struct Listing {
     attrs: Attrs,
     /// Number of rows until its limit is reached.
     left: usize,
+    /// Number of jobs to leave out before the first row.
+    skip: usize,
     position: ListingPosition,
     /// The jobs that were hidden when the request came.
     hidden: HiddenJobs,
@@ -177,7 +179,9 @@ impl Listing {
             }
             (Some(ids), ListOrder::Newest) => ListingPosition::Named(ids.into_iter()),
             (None, ListOrder::Newest) => ListingPosition::Below(Bound::Unbounded),
-            (None, ListOrder::State) => ListingPosition::Ordering(ActiveOrder::new(left)),
+            (None, ListOrder::State) => {
+                ListingPosition::Ordering(ActiveOrder::new(left.saturating_add(list.skip)))
+            }
         };
         Ok(Self {
             request: request.message.header(),
@@ -185,6 +189,7 @@ impl Listing {
             since: list.since,
             attrs: Attrs::named(&list.attrs),
             left,
+            skip: list.skip,
             position,
             hidden: jobs.hidden().clone(),
             visible,
@@ -263,6 +268,10 @@ impl Listing {
             };
             effort.looks -= 1;
             if let Some(job) = job.filter(|job| self.shows(job)) {
+                if self.skip > 0 {
+                    self.skip -= 1;
+                    continue;
+                }
                 rows.push(row(job, self.attrs));
                 self.left -= 1;
                 effort.rows -= 1;
