@@ -13,7 +13,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
+	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
 	capi install-capi test-capi deb test-deb
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
@@ -53,6 +53,9 @@ $(BIN)/penstock-pmix: $(VENV)/.tools $(RUST)
 test-pmix: pmix $(VENV)/.checked  ## The PMIx server with real clients; fails if it cannot be built
 	cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings
 	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix tests/instance/test_pmix_real.py
+
+test-web: $(VENV)/.checked  ## The pages of `penstock web` in Chromium; fails without chromium and chromedriver
+	PENSTOCK_NEED_BROWSER=1 $(BIN)/python -m pytest tests/instance/test_web_browser.py
 
 test-guests: $(VENV)/.checked  ## Jobs of guests, with throwaway users; fails unless it runs as root
 	PENSTOCK_NEED_GUESTS=1 $(BIN)/python -m pytest tests/instance/test_guests.py
@@ -336,7 +339,8 @@ clean:
 $(VENV)/.tools: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		hypothesis maturin mypy pyte pytest pytest-benchmark pytest-trio pytest-xdist ruff trio cbor2
+		hypothesis maturin mypy pyte pytest pytest-benchmark pytest-trio pytest-xdist ruff selenium trio cbor2 \
+		axe-core-python hypercorn jinja2 starlette
 	touch $@
 
 # The extension and the programs, compiled into the environment. Python sources are used in place. The environment has one

@@ -36,6 +36,7 @@ RESOURCES = {
             "cli/bulksubmit.py": "the order of shuffled jobs",
             "client/tokens.py": "the tokens of submissions",
             "compat/ClusterShell/RangeSet.py": "the nodes that `pick` picks",
+            "web/sessions.py": "the secrets of sessions",
         },
     ),
     "a socket: use `System.network`, or a client": Resource(
@@ -49,6 +50,7 @@ RESOURCES = {
             "client/trio_connection.py": "the client for Trio",
             "executor/worker.py": "wakes the executor's thread",
             "sched.py": "wakes the scheduler's process at a signal",
+            "web/server.py": "the socket of the pages",
         },
     ),
     "a process: use `System.children`": Resource(

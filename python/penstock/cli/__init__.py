@@ -24,6 +24,7 @@ VERBS = {
     "start": ("start", "start an instance"),
     "stop": ("stop", "stop an instance, with or without its jobs"),
     "shutdown": ("shutdown", "end an instance and its running jobs"),
+    "web": ("web", "show an instance in a browser"),
     "top": ("top", "show jobs, nodes and queues on the whole screen, live"),
     "uptime": ("uptime", "show since when an instance runs, and its size"),
     "restart": ("restart", "start an instance again, while its jobs continue"),
@@ -79,8 +80,8 @@ VERBS = {
 GROUPS = {
     "jobs": (),
     "the instance": tuple(
-        "start stop shutdown restart top uptime queue resource services ping stats dmesg store"
-        " sched exec config uri completion".split()
+        "start stop shutdown restart top web uptime queue resource services ping stats dmesg"
+        " store sched exec config uri completion".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "nodeset", "R"),

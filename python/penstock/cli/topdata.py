@@ -132,6 +132,12 @@ def _sum(parts: dict[int, Amounts]) -> Amounts:
     return Amounts(len(parts), sum(part.cores for part in values), sum(p.gpus for p in values))
 
 
+def node_rows(status: ResourceStatus, sched: SchedStatus) -> list[NodeRow]:
+    """A row for each node, by rank."""
+    parts = {name: _by_rank(sched[name]) for name in ("all", "allocated")}
+    return _nodes(status, parts, sched)
+
+
 def _nodes(
     status: ResourceStatus, parts: dict[str, dict[int, Amounts]], sched: SchedStatus
 ) -> list[NodeRow]:
