@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curves import Curve, plot, slope
+from exec import silenced
 
 from instance import make_directory, running
 from penstock.client import Client
@@ -236,7 +237,7 @@ def submit_to_hyperqueue(tasks: int, pipe: Connection) -> None:
     """Sends the tasks/s of a submission to a HyperQueue server, and its bytes a task."""
     from hyperqueue import Job, LocalCluster
 
-    with LocalCluster() as cluster:
+    with silenced(), LocalCluster() as cluster:
         client = cluster.client()
         job = Job()
         for _ in range(tasks):
