@@ -1,4 +1,5 @@
 //! `Workload`: the jobs of a trace or a model.
+#![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -42,18 +43,47 @@ impl Workload {
 
 #[pymethods]
 impl Workload {
+    /// Reads a trace in the Standard Workload Format.
+    ///
+    /// Args:
+    ///     data: The text of the file.
+    ///     name: The name of the workload in tables.
+    ///     limit: The most jobs; None for all.
+    ///
+    /// Raises:
+    ///     WorkloadError: A line is invalid; the text names it.
     #[staticmethod]
     #[pyo3(signature = (data, *, name, limit = None))]
     fn from_swf(py: Python<'_>, data: &[u8], name: &str, limit: Option<usize>) -> PyResult<Self> {
         Self::made(py, || swf::read(data, name, limit))
     }
 
+    /// Reads a trace of JSON lines, an object for each job.
+    ///
+    /// Args:
+    ///     data: The text of the file.
+    ///     name: The name of the workload in tables.
+    ///     limit: The most jobs; None for all.
+    ///
+    /// Raises:
+    ///     WorkloadError: A line is invalid; the text names it.
     #[staticmethod]
     #[pyo3(signature = (data, *, name, limit = None))]
     fn from_jsonl(py: Python<'_>, data: &[u8], name: &str, limit: Option<usize>) -> PyResult<Self> {
         Self::made(py, || jsonl::read(data, name, limit))
     }
 
+    /// Generates jobs by the model of Lublin and Feitelson (2003).
+    ///
+    /// Args:
+    ///     jobs: The number of jobs.
+    ///     cores: The cores of the machine that it is sized for.
+    ///     seed: Equal seeds give equal workloads.
+    ///     load: Offered load, as a share of the machine; None for that of the model.
+    ///     estimates: How users estimate run times: `modal`, `exact` or `factor:F`.
+    ///
+    /// Raises:
+    ///     WorkloadError: A setting is invalid.
     #[staticmethod]
     #[pyo3(signature = (jobs, *, cores, seed, load = None, estimates = "modal"))]
     fn lublin(
@@ -75,6 +105,19 @@ impl Workload {
         Self::generated(py, move |may_continue| model.draw_while(may_continue))
     }
 
+    /// Generates jobs of some kinds.
+    ///
+    /// Args:
+    ///     spec: The kinds, such as `80%:1c:10m,20%:64c:2h`.
+    ///     jobs: The number of jobs.
+    ///     seed: Equal seeds give equal workloads.
+    ///     cores: The cores of the machine that it is sized for.
+    ///     cores_per_node: The cores of each of its nodes.
+    ///     load: Offered load, as a share of the machine; None submits all jobs at once.
+    ///     estimates: How users estimate run times: `modal`, `exact` or `factor:F`.
+    ///
+    /// Raises:
+    ///     WorkloadError: A setting is invalid.
     #[staticmethod]
     #[pyo3(signature = (
         spec, jobs, *, seed, cores, cores_per_node = 1, load = Some(0.9), estimates = "exact"
@@ -102,6 +145,15 @@ impl Workload {
         Self::generated(py, move |may_continue| mix.draw_while(may_continue))
     }
 
+    /// The same jobs with other times of submission, or other estimates.
+    ///
+    /// Args:
+    ///     pace: Divides the times between submissions.
+    ///     estimates: How users estimate run times; None leaves the estimates.
+    ///     seed: The seed of the estimates.
+    ///
+    /// Raises:
+    ///     WorkloadError: A setting is invalid.
     #[pyo3(signature = (*, pace = 1.0, estimates = None, seed = 0))]
     fn vary(
         &self,
@@ -114,11 +166,13 @@ impl Workload {
         Self::made(py, || self.0.vary(pace, estimates, seed))
     }
 
+    /// The name of the workload in tables.
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
     }
 
+    /// The number of jobs.
     #[getter]
     fn jobs(&self) -> usize {
         self.0.len()
@@ -128,47 +182,59 @@ impl Workload {
         self.0.len()
     }
 
+    /// The cores of the pool that the jobs ran on: from the header, else those of the largest job.
     #[getter]
     fn max_cores(&self) -> u64 {
         self.0.max_cores()
     }
 
+    /// The source of `max_cores`, as a sentence.
     #[getter]
     fn pool_origin(&self) -> &str {
         self.0.pool_origin()
     }
 
+    /// What was assumed about the jobs, as sentences.
     #[getter]
     fn assumptions(&self) -> Vec<String> {
         self.0.assumptions().to_vec()
     }
 
+    /// The keys and values of the header of a trace.
     #[getter]
     fn header(&self) -> Vec<(String, String)> {
         self.0.header().to_vec()
     }
 
+    /// The first time of submission, in seconds of the trace; None without jobs.
     #[getter]
     fn first_submit(&self) -> Option<f64> {
         self.0.span().map(|span| span.first)
     }
 
+    /// The last time of submission, in seconds of the trace; None without jobs.
     #[getter]
     fn last_submit(&self) -> Option<f64> {
         self.0.span().map(|span| span.last)
     }
 
+    /// Time 0 of the trace, in seconds since the epoch; None if it is unknown.
     #[getter]
     fn unix_start(&self) -> Option<f64> {
         self.0.unix_start()
     }
 
+    /// The workload in the Standard Workload Format.
+    ///
+    /// Raises:
+    ///     WorkloadError: A job requests anything other than cores on any nodes.
     fn to_swf<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let text = py.detach(|| swf::write(&self.0));
         let text = text.map_err(raised)?;
         Ok(PyBytes::new(py, text.as_bytes()))
     }
 
+    /// The workload as JSON lines, an object for each job.
     fn to_jsonl<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let text = py.detach(|| jsonl::write(&self.0));
         PyBytes::new(py, text.as_bytes())
