@@ -43,3 +43,13 @@ def test_there_are_workflows_for_tests_wheels_and_releases():
         ".ci/run",
         "make docs",
     ]
+
+
+def test_every_file_has_the_same_version():
+    """The notes of a release, the crates and the citation; wheels take it from the crates."""
+    version = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+    notes = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    cited = re.search(r"^version: (.+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
+    # Between two releases the notes are of the next one.
+    assert notes in (version, "Unreleased")
+    assert cited == version
