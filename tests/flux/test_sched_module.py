@@ -15,7 +15,7 @@ from tests.instance.conftest import is_running
 @pytest.fixture
 def broker(start_flux):
     """An instance without a scheduler."""
-    with start_flux("-Sbroker.module-nopanic=1", without=("sched-simple",)) as instance:
+    with start_flux(without=("sched-simple",)) as instance:
         yield instance
 
 
@@ -96,6 +96,17 @@ def test_the_end_of_the_scheduler_is_the_end_of_the_module(broker):
     while "sched-penstock" in broker.flux("module", "list"):
         pass
     assert broker.log()[-1] == "sched-penstock.err[0]: penstock sched has ended with status -9"
+    broker.flux("module", "load", "sched-penstock")
+    assert broker.flux("run", "echo", "hello") == "hello"
+
+
+def test_the_instance_survives_a_reload_of_the_resource_module(broker):
+    broker.flux("module", "load", "sched-penstock")
+    assert broker.flux("run", "echo", "hello") == "hello"
+    broker.flux("module", "reload", "-f", "resource")
+    while "sched-penstock" in broker.flux("module", "list"):
+        pass
+    assert "resource.acquire failed" in broker.log()[-2]
     broker.flux("module", "load", "sched-penstock")
     assert broker.flux("run", "echo", "hello") == "hello"
 

@@ -132,7 +132,8 @@ class SchedPenstock(BrokerModule):
         self._watcher.stop()
         code = self._process.wait()
         self.log.error("penstock sched has ended with status {}".format(code))
-        self.stop_error()
+        # A failed module ends the broker, and with it the running jobs, which need no scheduler.
+        self.stop()
 
     def _end(self):
         """Lets the scheduler unregister its services and end."""
