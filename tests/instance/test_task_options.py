@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.instance.conftest import PENSTOCK
 
 from penstock import ResourceSet
+from penstock.client import Client
+from penstock.jobid import JobId
+from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +54,37 @@ def test_tasks_and_gpus_by_node(local, start):
         (job,) = sim.lines("submit", "--wait", *options, "true")
         resources = ResourceSet(sim.lines("info", job, "R")[0])
         assert resources.summary() == "rank[0-1]/core[0-3],gpu[0-3]"
+
+
+def test_files_of_a_jobspec_are_in_the_directory_of_the_job(local):
+    spec = from_command(
+        ["{{tmpdir}}/script", "{{id}}", "{{.Other}}"], cwd="/", environment={"D": "{{tmpdir}}"}
+    )
+    spec["attributes"]["system"]["files"] = {
+        "script": {
+            "mode": 0o100700,
+            "encoding": "utf-8",
+            "data": '#!/bin/sh\necho "$@"; cat "$D/d/data"; ls "$FLUX_JOB_TMPDIR"; echo "$D"\n',
+        },
+        "d/data": {"mode": 0o100600, "encoding": "base64", "data": "eAo="},
+    }
+    with Client(local.uri) as client:
+        job = client.submit(spec)
+        row = client.wait_one(job)
+    assert row["returncode"] == 0
+    words = local.lines("logs", JobId(job).f58)
+    directory = local.state / "exec" / "jobs" / str(int(job))
+    assert words == [f"{JobId(job).f58} {{{{.Other}}}}", "x", "d", "script", str(directory)]
+    deadline = time.monotonic() + 60
+    while directory.exists():
+        assert time.monotonic() < deadline, "the directory is removed after the job"
+        time.sleep(0.01)
+    spec["attributes"]["system"]["files"] = {"../x": {"mode": 0o100600, "data": "x"}}
+    with Client(local.uri) as client:
+        job = client.submit(spec)
+        client.wait_one(job)
+    (row,) = map(json.loads, local.lines("info", "--json", JobId(job).f58))
+    assert "file `../x`: expected a relative path without `..`" in json.dumps(row)
 
 
 def test_a_job_with_a_begin_time_and_a_bank(local):

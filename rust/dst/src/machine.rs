@@ -85,6 +85,7 @@ fn settings(boot: u128) -> Settings {
             environment: BTreeMap::new(),
             directory: CString::from(c"/start"),
             job_directories: PathBuf::from("/run/jobs"),
+            own_job_directories: PathBuf::from("/state/jobs"),
             pmix_directories: PathBuf::from("/state/pmix"),
             pmix_log: PathBuf::from("/state/pmix.log"),
             programs: PathBuf::from("/opt/bin/"),
@@ -381,8 +382,8 @@ impl Machine {
             | Effect::Log(_)
             | Effect::MeasureOutput(_)
             | Effect::ReuseEmptyOutput(_)
-            | Effect::MakeJobDirectory(..)
-            | Effect::RemoveJobDirectory(_)
+            | Effect::MakeJobDirectory(_)
+            | Effect::RemoveJobDirectory(..)
             | Effect::RemovePmixDirectory(_) => {}
         }
     }

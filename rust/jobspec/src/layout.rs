@@ -90,7 +90,8 @@ pub struct TaskPlacement {
 /// Each slot has one task, unless `tasks[0].count.total` sets the number of tasks, which are then distributed over the
 /// nodes in blocks, as evenly as possible. The spare cores of an exclusive node are distributed to its slots. If the
 /// shell option `cpu-affinity` is `off`, a task may use all cores of the job on its node; likewise `gpu-affinity` for
-/// gpus. If the shell option `instance` is set, the job is an instance: one task on the first node has the whole node.
+/// gpus. The shell option `per-resource`, `{"type": "node" or "core", "count": 1}`, sets the number of tasks on each node
+/// or core of R instead; they share the resources of their node. If the shell option `instance` is set, the job is an instance: one task on the first node has the whole node.
 ///
 /// A jobspec with count ranges (RFC 14) has `nslots` slots if R has that key, otherwise as many as fit R, and each slot
 /// has the same share of R.
@@ -141,6 +142,32 @@ impl PerTask {
     }
 }
 
+/// The shell option `per-resource`: a number of tasks on each node or core, whatever the slots.
+#[derive(Clone, Copy, Debug)]
+struct PerResource {
+    is_core: bool,
+    count: u64,
+}
+
+impl PerResource {
+    fn read(option: &serde_json::Value) -> Option<Self> {
+        let is_core = match option.get("type")?.as_str()? {
+            "node" => false,
+            "core" => true,
+            _ => return None,
+        };
+        let count = option
+            .get("count")
+            .map_or(Some(1), serde_json::Value::as_u64)?;
+        Some(Self { is_core, count })
+    }
+
+    fn tasks_on(self, node: &Node<'_>) -> u64 {
+        let resources = if self.is_core { node.cores.len() } else { 1 };
+        resources.saturating_mul(self.count)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct NodeLayout<'a> {
     node: Node<'a>,
@@ -186,13 +213,24 @@ impl<'a> Layout<'a> {
             Some(value) if value == "off" => PerTask::Node,
             _ => PerTask::Slot,
         };
-        let tasks = match jobspec.tasks {
+        let per_resource = option("per-resource").and_then(PerResource::read);
+        let tasks: Vec<u64> = match (per_resource, jobspec.tasks) {
             _ if is_instance => (0..nodes.len()).map(|node| u64::from(node == 0)).collect(),
-            TaskCount::PerSlot(count) => by_node
+            (Some(per_resource), _) => nodes
+                .iter()
+                .map(|node| per_resource.tasks_on(node))
+                .collect(),
+            (None, TaskCount::PerSlot(count)) => by_node
                 .iter()
                 .map(|slots| slots * u64::from(count))
                 .collect(),
-            TaskCount::Total(total) => spread(total, &by_node)?,
+            (None, TaskCount::Total(total)) => spread(total, &by_node)?,
+        };
+        // Tasks per resource share what the job has on the node.
+        let by_node = if per_resource.is_some() {
+            tasks.clone()
+        } else {
+            by_node
         };
         let shares = nodes.into_iter().zip(by_node).zip(tasks);
         Ok(Self {
@@ -387,6 +425,35 @@ mod tests {
         let ids = |count: u32| (0..count).collect::<IdSet>();
         let hosts = format!("node[0-{}]", nodes - 1).parse().unwrap();
         ResourceSet::uniform(&ids(nodes), &hosts, ids(cores), ids(gpus)).unwrap()
+    }
+
+    #[test]
+    fn tasks_per_resource_share_their_node() {
+        let tasks = |kind: &str, count: u32| {
+            let options = json!({"per-resource": {"type": kind, "count": count}});
+            let slots = slot(&json!(4), &json!(2), 0);
+            let jobspec = jobspec(&slots, &json!({"per_slot": 1}), &options);
+            let r = uniform(2, 4, 0);
+            let layout = Layout::new(&jobspec, &r).unwrap();
+            let tasks = layout.tasks();
+            tasks
+                .map(|task| (task.target, task.cores.to_string()))
+                .collect::<Vec<_>>()
+        };
+        let named = |tasks: &[(u32, &str)]| {
+            let owned = |(target, cores): &(u32, &str)| (*target, (*cores).to_owned());
+            tasks.iter().map(owned).collect::<Vec<_>>()
+        };
+        assert_eq!(tasks("node", 1), named(&[(0, "0-3"), (1, "0-3")]));
+        let two = [(0, "0-1"), (0, "2-3"), (1, "0-1"), (1, "2-3")];
+        assert_eq!(tasks("node", 2), named(&two));
+        let cores = ["0", "1", "2", "3"];
+        let each = [0, 1]
+            .into_iter()
+            .flat_map(|target| cores.map(|core| (target, core)));
+        assert_eq!(tasks("core", 1), named(&each.collect::<Vec<_>>()));
+        // Another option of this name has no effect.
+        assert_eq!(tasks("rack", 1).len(), 4);
     }
 
     fn per_slot() -> Value {

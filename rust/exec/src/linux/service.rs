@@ -6,7 +6,9 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{
+    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink,
+};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,8 +29,8 @@ use crate::log::LogContents;
 use crate::protocol::{Hello, Output, Request, TaskSpec};
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
-    Chunk, Effect, GuestSettings, ReaderId, Service, Settings, Stream, TaskContext, job_directory,
-    retained_file,
+    Chunk, DirectoryOwner, Effect, FileContent, GuestSettings, JobDirectory, JobFile, ReaderId,
+    Service, Settings, Stream, TaskContext, job_directory, retained_file,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -56,6 +58,8 @@ const MAX_STANDBY_END: Timespec = Timespec {
 };
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
+/// The directory of the directories of the jobs of the service's user.
+const JOB_DIRECTORIES: &str = "jobs";
 const PMIX_DIRECTORY: &str = "pmix";
 const PMIX_LOG: &str = "pmix.log";
 
@@ -113,7 +117,12 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let broker = Broker::connect(&server)?;
     directory.lock(directory::LOCK_FILE, "execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
-    for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY, PMIX_DIRECTORY] {
+    for name in [
+        REAPER_DIRECTORY,
+        OUTPUT_DIRECTORY,
+        PMIX_DIRECTORY,
+        JOB_DIRECTORIES,
+    ] {
         create_private(&options.directory.join(name))?;
     }
     let failed = |error: io::Error| Error::system("the service failed", &error);
@@ -122,7 +131,9 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     if geteuid().is_root() {
         remove_old_job_directories(&options.job_directories, &service);
     }
-    remove_old_job_directories(&options.directory.join(PMIX_DIRECTORY), &service);
+    for name in [PMIX_DIRECTORY, JOB_DIRECTORIES] {
+        remove_old_job_directories(&options.directory.join(name), &service);
+    }
     service.register();
     let mut event_loop = EventLoop {
         server,
@@ -223,6 +234,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         task_context: TaskContext {
             uri: options.uri.clone(),
             job_directories: options.job_directories.clone(),
+            own_job_directories: options.directory.join(JOB_DIRECTORIES),
             pmix_directories: options.directory.join(PMIX_DIRECTORY),
             pmix_log: options.directory.join(PMIX_LOG),
             programs: env::current_exe()?.with_file_name(""),
@@ -503,17 +515,17 @@ impl EventLoop {
                 let result = self.rewrite(&contents);
                 service.finish_write(result, now());
             }
-            Effect::MakeJobDirectory(job, uid) => {
-                let path = job_directory(&self.options.job_directories, job);
-                if let Err(error) = make_job_directory(&path, uid) {
+            Effect::MakeJobDirectory(directory) => {
+                let path = self.job_directory(directory.job, directory.owner);
+                if let Err(error) = make_job_directory(&path, &directory) {
                     log(&format!(
                         "cannot make directory `{}`: {error}",
                         path.display()
                     ));
                 }
             }
-            Effect::RemoveJobDirectory(job) => {
-                remove_in_background(job_directory(&self.options.job_directories, job));
+            Effect::RemoveJobDirectory(job, owner) => {
+                remove_in_background(self.job_directory(job, owner));
             }
             Effect::RemovePmixDirectory(job) => {
                 let directories = self.options.directory.join(PMIX_DIRECTORY);
@@ -551,6 +563,15 @@ impl EventLoop {
                 offset,
             } => self.reads.push_back((reader, job, stream, offset)),
             Effect::Log(text) => log(&text.escape_debug().to_string()),
+        }
+    }
+
+    fn job_directory(&self, job: JobId, owner: DirectoryOwner) -> PathBuf {
+        match owner {
+            DirectoryOwner::Guest(_) => job_directory(&self.options.job_directories, job),
+            DirectoryOwner::Service => {
+                job_directory(&self.options.directory.join(JOB_DIRECTORIES), job)
+            }
         }
     }
 
@@ -653,13 +674,15 @@ fn remove_old_job_directories(path: &Path, service: &Service) {
     }
 }
 
-/// Makes the directory of a guest's job, in directories that guests can enter and not list.
-fn make_job_directory(path: &Path, uid: u32) -> io::Result<()> {
-    let parents: Vec<_> = path
-        .ancestors()
-        .skip(1)
-        .take(PUBLIC_DIRECTORY_LEVELS)
-        .collect();
+/// Makes the directory of a job, with its files. A guest's is in directories that guests can enter and not list, and is
+/// the guest's when the files are there.
+fn make_job_directory(path: &Path, directory: &JobDirectory) -> io::Result<()> {
+    let uid = match directory.owner {
+        DirectoryOwner::Service => None,
+        DirectoryOwner::Guest(uid) => Some(uid),
+    };
+    let levels = uid.map_or(0, |_| PUBLIC_DIRECTORY_LEVELS);
+    let parents: Vec<_> = path.ancestors().skip(1).take(levels).collect();
     for parent in parents.into_iter().rev() {
         if !parent.exists() {
             fs::create_dir(parent)?;
@@ -667,8 +690,60 @@ fn make_job_directory(path: &Path, uid: u32) -> io::Result<()> {
         }
     }
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        _ => chown(path, Some(uid), None),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        // The guest has it, with its files: this process must not write there.
+        Err(_) if uid.is_some() && fs::symlink_metadata(path)?.uid() != geteuid().as_raw() => {
+            return Ok(());
+        }
+        Ok(()) | Err(_) => {}
+    }
+    for file in &*directory.files {
+        let path = path.join(&file.path);
+        let failed = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", file.path.display()))
+        };
+        match make_job_file(&path, file, uid) {
+            // An earlier service has made it.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(failed)?,
+        }
+    }
+    chown(path, uid, None)
+}
+
+/// Makes a file of a job. Its directory is accessible to this process only.
+fn make_job_file(path: &Path, file: &JobFile, uid: Option<u32>) -> io::Result<()> {
+    let parents = file
+        .path
+        .ancestors()
+        .skip(1)
+        .filter(|parent| *parent != Path::new(""));
+    let missing: Vec<_> = parents
+        .zip(path.ancestors().skip(1))
+        .map(|(_, parent)| parent)
+        .take_while(|parent| !parent.exists())
+        .collect();
+    for parent in missing.into_iter().rev() {
+        DirBuilder::new().mode(0o700).create(parent)?;
+        lchown(parent, uid, None)?;
+    }
+    match &file.content {
+        FileContent::Regular(bytes) => {
+            let mut options = OpenOptions::new();
+            let mut created = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)?;
+            created.write_all(bytes)?;
+        }
+        FileContent::Directory => DirBuilder::new().mode(0o700).create(path)?,
+        FileContent::Link(target) => symlink(target, path)?,
+    }
+    lchown(path, uid, None)?;
+    match file.content {
+        FileContent::Link(_) => Ok(()),
+        _ => fs::set_permissions(path, Permissions::from_mode(file.permissions)),
     }
 }
 

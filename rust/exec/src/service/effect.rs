@@ -4,6 +4,7 @@ use std::ffi::CString;
 
 use penstock_wire::Message;
 
+use super::job_directory::{DirectoryOwner, JobDirectory};
 use crate::protocol::Request;
 use crate::types::JobId;
 
@@ -15,10 +16,10 @@ pub enum Effect {
     Append(Vec<u8>),
     /// Replace the journal, atomically, and report the result likewise.
     Rewrite(Vec<u8>),
-    /// Make the directory of a guest's job, which belongs to this user.
-    MakeJobDirectory(JobId, u32),
-    /// Remove the directory of a guest's job with all that is in it.
-    RemoveJobDirectory(JobId),
+    /// Make the directory of a job, with its files.
+    MakeJobDirectory(JobDirectory),
+    /// Remove the directory of a job with all that is in it.
+    RemoveJobDirectory(JobId, DirectoryOwner),
     /// Remove the directory of a job's PMIx server, which has ended.
     RemovePmixDirectory(JobId),
     /// Send a request to the reaper, under this id.

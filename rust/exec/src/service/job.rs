@@ -11,6 +11,7 @@ use penstock_idset::IdSet;
 use penstock_wire::Message;
 
 use super::guests::Admitted;
+use super::job_directory::DirectoryOwner;
 use super::journal::Intent;
 use super::note::Note;
 use super::parsed_jobspec::ParsedJobspec;
@@ -207,6 +208,8 @@ pub(super) struct Job {
     pub(super) measure_at: Option<f64>,
     /// Its user, if that is a guest.
     pub(super) guest: Option<Admitted>,
+    /// The user of the directory that its plan has.
+    pub(super) directory: Option<DirectoryOwner>,
     /// The processes that the memory limit has ended.
     pub(super) oom_kills: u64,
     /// Whether another service runs the jobs now.
@@ -244,6 +247,7 @@ impl Job {
             unsent_signals: Vec::new(),
             measure_at: None,
             guest: None,
+            directory: None,
             oom_kills: 0,
             is_replaced: false,
         }

@@ -65,6 +65,7 @@ mod idle_end;
 mod input;
 mod instance;
 mod job;
+mod job_directory;
 pub mod journal;
 mod journal_writer;
 mod note;
@@ -103,6 +104,7 @@ use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use guests::GuestSettings;
+pub use job_directory::{DirectoryOwner, FileContent, JobDirectory, JobFile};
 pub use plan::{TaskContext, job_directory, retained_file};
 pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};
@@ -324,7 +326,7 @@ impl Service {
         let jobs = &self.jobs;
         effects.extend(self.writer.begin(|| journal_of(header(), jobs)));
         let directories = mem::take(&mut self.job_directories).into_iter();
-        effects.extend(directories.map(|(id, uid)| Effect::MakeJobDirectory(id, uid)));
+        effects.extend(directories.map(Effect::MakeJobDirectory));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
             self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
             let request = Request::Spawn(tasks);

@@ -1,6 +1,7 @@
 //! The plan of a job: what its reaper is to start for each task, from jobspec and R.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -8,9 +9,11 @@ use std::path::{Path, PathBuf};
 use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
+use serde_json::Value;
 
 use super::effect::Stream;
 use super::guests::{self, Admitted};
+use super::job_directory::{self, DirectoryOwner, JobDirectory};
 use super::note::Note;
 use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmix_server::{Placement, TaskVariables};
@@ -38,6 +41,8 @@ pub struct TaskContext {
     pub output: PathBuf,
     /// The directory of guests' job directories.
     pub job_directories: PathBuf,
+    /// The directory of the job directories of the service's user.
+    pub own_job_directories: PathBuf,
     /// The directory of the directories of PMIx servers.
     pub pmix_directories: PathBuf,
     /// The file of the error messages of PMIx servers.
@@ -65,6 +70,8 @@ pub(super) struct Plan {
     /// Whether output is retained.
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
+    /// The job's directory, if its tasks use one.
+    pub(super) directory: Option<JobDirectory>,
     /// The placement of each task, if the tasks need a PMIx server.
     pub(super) pmix: Option<Vec<Placement>>,
 }
@@ -82,10 +89,13 @@ impl Plan {
         let cgroup_limits = resource_limits::read(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let placements: Vec<_> = layout.tasks().collect();
-        let outputs = Outputs::new(id, jobspec, task_context);
+        let job_directory = planned_directory(id, jobspec, guest)?;
+        let tmpdir = job_directory
+            .as_ref()
+            .map(|directory| directory_path(directory, task_context));
+        let outputs = Outputs::new(id, jobspec, task_context, tmpdir.clone());
         let mut variables = job_variables(id, &placements, task_context);
-        if guest.is_some() {
-            let path = job_directory(&task_context.job_directories, id);
+        if let Some(path) = tmpdir {
             let path = path.into_os_string().into_vec();
             for name in ["PENSTOCK_JOB_TMPDIR", "FLUX_JOB_TMPDIR"] {
                 variables.insert(name.as_bytes().to_vec(), path.clone());
@@ -101,8 +111,7 @@ impl Plan {
             };
             &default
         };
-        let arguments: Vec<_> = jobspec.command().iter().map(|word| text(word)).collect();
-        let arguments: Vec<_> = arguments.into_iter().collect::<Result<_, _>>()?;
+        let command = Words::new(jobspec.command())?;
         let directory = match jobspec.cwd() {
             Some(cwd) => text(cwd)?,
             None if guest.is_some() => CString::from(c"/"),
@@ -117,7 +126,9 @@ impl Plan {
             let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
             let is_bound = task_context.bind && placement.cores.is_subset(&task_context.cpus);
             let variables = task_variables(&variables, placement);
-            let environment = shared.with(&variables, MARK_PREFIX)?;
+            let mut environment = shared.with(&variables, MARK_PREFIX)?;
+            outputs.fill_in_environment(&mut environment, placement)?;
+            let arguments = command.of(&outputs, placement)?;
             check_length(&arguments, &environment)?;
             pmix_tasks.push(Placement {
                 rank: TaskRank(rank),
@@ -129,7 +140,7 @@ impl Plan {
                     job: id,
                     rank: TaskRank(rank),
                 },
-                arguments: arguments.clone(),
+                arguments,
                 environment,
                 directory: directory.clone(),
                 stdin: options.stdin(rank),
@@ -161,6 +172,7 @@ impl Plan {
             redirected_to: outputs.stdout.clone(),
             is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
             warning: options.warning,
+            directory: job_directory,
             pmix: options.is_pmix_requested.then_some(pmix_tasks),
         })
     }
@@ -188,6 +200,71 @@ impl Plan {
             check_length(&spec.arguments, &spec.environment)?;
         }
         Ok(())
+    }
+}
+
+/// The directory of a job whose tasks use one: those of guests, and where the jobspec has files or names the directory.
+fn planned_directory(
+    job: JobId,
+    jobspec: &ParsedJobspec,
+    guest: Option<Admitted>,
+) -> Result<Option<JobDirectory>, Note> {
+    let files = job_directory::files(jobspec)?;
+    let is_named = || {
+        let words = jobspec.command().iter().map(String::as_str);
+        let variables = jobspec.attribute("system.environment");
+        let variables = variables.and_then(Value::as_object).into_iter().flatten();
+        let values = variables.filter_map(|(_, value)| value.as_str());
+        let paths = ["stdout", "stderr"].map(|stream| {
+            let options = jobspec.attribute("system.shell.options.output");
+            options?.get(stream)?.get("path")?.as_str()
+        });
+        let mut templates = words.chain(values).chain(paths.into_iter().flatten());
+        templates.any(|template| template.contains("tmpdir}}"))
+    };
+    let owner = match guest {
+        Some(guest) => DirectoryOwner::Guest(guest.uid()),
+        None if files.is_empty() && !is_named() => return Ok(None),
+        None => DirectoryOwner::Service,
+    };
+    Ok(Some(JobDirectory { job, owner, files }))
+}
+
+fn directory_path(directory: &JobDirectory, task_context: &TaskContext) -> PathBuf {
+    let parent = match directory.owner {
+        DirectoryOwner::Guest(_) => &task_context.job_directories,
+        DirectoryOwner::Service => &task_context.own_job_directories,
+    };
+    job_directory(parent, directory.job)
+}
+
+/// The arguments of tasks.
+enum Words<'a> {
+    /// The same of each task.
+    Shared(Vec<CString>),
+    /// With templates, filled in for each task.
+    Templates(&'a [String]),
+}
+
+impl<'a> Words<'a> {
+    fn new(command: &'a [String]) -> Result<Self, Note> {
+        if command.iter().any(|word| word.contains("{{")) {
+            return Ok(Self::Templates(command));
+        }
+        let words = command.iter().map(|word| text(word));
+        words.collect::<Result<_, _>>().map(Self::Shared)
+    }
+
+    fn of(&self, names: &Outputs<'_>, placement: &TaskPlacement) -> Result<Vec<CString>, Note> {
+        match self {
+            Self::Shared(words) => Ok(words.clone()),
+            Self::Templates(words) => {
+                let words = words.iter();
+                words
+                    .map(|word| text(&names.fill_in_known(word, placement)))
+                    .collect()
+            }
+        }
     }
 }
 
@@ -313,10 +390,17 @@ struct Outputs<'a> {
     cwd: &'a Path,
     /// The directory of retained output.
     retained: &'a Path,
+    /// The job's directory.
+    tmpdir: Option<PathBuf>,
 }
 
 impl<'a> Outputs<'a> {
-    fn new(id: JobId, jobspec: &'a Jobspec, task_context: &'a TaskContext) -> Self {
+    fn new(
+        id: JobId,
+        jobspec: &'a Jobspec,
+        task_context: &'a TaskContext,
+        tmpdir: Option<PathBuf>,
+    ) -> Self {
         let options = jobspec.attribute("system.shell.options.output");
         let template = |stream: &str| {
             let path = options?.get(stream)?.get("path")?.as_str()?;
@@ -337,6 +421,7 @@ impl<'a> Outputs<'a> {
             stdout,
             cwd: Path::new(jobspec.cwd().unwrap_or("/")),
             retained: &task_context.output,
+            tmpdir,
         }
     }
 
@@ -381,29 +466,41 @@ impl<'a> Outputs<'a> {
 
     /// Fills in the `{{…}}` of an output template.
     fn fill_in(&self, template: &str, placement: &TaskPlacement) -> Result<String, Note> {
-        let mut filled = String::with_capacity(template.len());
-        let mut rest = template;
-        while let Some((before, after)) = rest.split_once("{{") {
-            let end = after.find("}}");
-            let name = end.and_then(|end| after.get(..end));
-            // Without an end, or with other braces inside, the braces are text.
-            let Some(name) = name.filter(|name| !name.contains(['{', '}'])) else {
-                filled.push_str(before);
-                filled.push('{');
-                rest = rest.get(before.len() + 1..).unwrap_or_default();
-                continue;
-            };
-            filled.push_str(before);
-            filled.push_str(&self.value(name.trim(), placement).ok_or_else(|| {
+        fill_in(template, |name| {
+            self.value(name, placement).ok_or_else(|| {
                 format!(
                     "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.dec, id.hex, \
-                     name, task.rank, taskid, task.local, node.name, node.id"
+                     name, task.rank, taskid, task.local, node.name, node.id, tmpdir"
                 )
-            })?);
-            rest = after.get(name.len() + 2..).unwrap_or_default();
+                .into()
+            })
+        })
+    }
+
+    /// Fills in the known `{{…}}` of an argument or a variable; others are text.
+    fn fill_in_known(&self, template: &str, placement: &TaskPlacement) -> String {
+        let known = |name: &str| {
+            let value = self.value(name, placement);
+            Ok::<_, Infallible>(value.unwrap_or_else(|| format!("{{{{{name}}}}}")))
+        };
+        let Ok(filled) = fill_in(template, known);
+        filled
+    }
+
+    fn fill_in_environment(
+        &self,
+        environment: &mut [CString],
+        placement: &TaskPlacement,
+    ) -> Result<(), Note> {
+        for entry in environment {
+            let Ok(template) = entry.to_str() else {
+                continue;
+            };
+            if template.contains("{{") {
+                *entry = text(&self.fill_in_known(template, placement))?;
+            }
         }
-        filled.push_str(rest);
-        Ok(filled)
+        Ok(())
     }
 
     fn value(&self, name: &str, placement: &TaskPlacement) -> Option<String> {
@@ -416,12 +513,38 @@ impl<'a> Outputs<'a> {
             "task.local" => placement.local_rank.to_string(),
             "node.name" => placement.host.clone(),
             "node.id" => placement.node_index.to_string(),
+            "tmpdir" => self.tmpdir.as_ref()?.to_str()?.to_owned(),
             _ => return None,
         })
     }
 }
 
-/// The directory of a guest's job, in theirs.
+/// Fills in the `{{…}}` of a template. `value` gets each name, and yields its value.
+fn fill_in<E>(
+    template: &str,
+    mut value: impl FnMut(&str) -> Result<String, E>,
+) -> Result<String, E> {
+    let mut filled = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let end = after.find("}}");
+        let name = end.and_then(|end| after.get(..end));
+        // Without an end, or with other braces inside, the braces are text.
+        let Some(name) = name.filter(|name| !name.contains(['{', '}'])) else {
+            filled.push_str(before);
+            filled.push('{');
+            rest = rest.get(before.len() + 1..).unwrap_or_default();
+            continue;
+        };
+        filled.push_str(before);
+        filled.push_str(&value(name.trim())?);
+        rest = after.get(name.len() + 2..).unwrap_or_default();
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+/// The directory of a job, in the directory of these.
 pub fn job_directory(directory: &Path, job: JobId) -> PathBuf {
     directory.join(job.get().to_string())
 }

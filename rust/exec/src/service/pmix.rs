@@ -60,8 +60,7 @@ impl Service {
             is_output_retained: job.is_output_retained,
         };
         // After a restart of the service it may be missing.
-        let directory = job.guest.map(|guest| (id, guest.uid()));
-        self.job_directories.extend(directory);
+        self.job_directories.extend(plan.directory.clone());
         match process.task(task_context) {
             Ok(spec) => {
                 job.pmix_process = Some(Task::new(TaskState::Requested));

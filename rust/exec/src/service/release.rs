@@ -4,6 +4,7 @@ use std::mem;
 
 use super::effect::Effect;
 use super::job::{Answered, Ending, Job, Presence, TaskState};
+use super::job_directory::DirectoryOwner;
 use super::journal::Record;
 use super::journal_writer::NextStep;
 use super::output::OUTPUT_CHECK_INTERVAL_S;
@@ -113,9 +114,10 @@ impl Service {
         }
         if job.outstanding_start.is_some() {
             job.answer_release(id, &mut self.messages);
-            let is_guests = job.guest.is_some();
+            let guest = job.guest.map(|guest| DirectoryOwner::Guest(guest.uid()));
+            let directory = job.directory.or(guest);
             self.effects
-                .extend(is_guests.then_some(Effect::RemoveJobDirectory(id)));
+                .extend(directory.map(|owner| Effect::RemoveJobDirectory(id, owner)));
             self.stop_pmix_server(id);
             self.released.push(id);
             self.followers.note_job_end(id);

@@ -137,6 +137,7 @@ impl Service {
                 job.redirected_to.clone_from(&plan.redirected_to);
                 job.is_output_retained = plan.is_output_retained;
                 job.warning = plan.warning;
+                job.directory = plan.directory.as_ref().map(|directory| directory.owner);
                 job.plan = Some(plan);
             }
             Err(note) => job.plan_error = Some(note),
@@ -199,8 +200,7 @@ impl Service {
         };
         let shrunk = job.outstanding_start.as_ref().map(|start| &start.shrunk);
         let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
-        let guest = job.guest.map(|guest| (id, guest.uid()));
-        self.job_directories.extend(guest);
+        self.job_directories.extend(plan.directory.clone());
         for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
             let state = if is_shrunk(*target) {
                 TaskState::Abandoned
@@ -258,8 +258,7 @@ impl Service {
             .tasks
             .values()
             .all(|task| task.state == TaskState::Missing);
-        let guest = job.guest.map(|guest| (id, guest.uid()));
-        self.job_directories.extend(guest);
+        self.job_directories.extend(plan.directory.clone());
         for (spec, task) in plan.specs.iter().zip(job.tasks.values_mut()) {
             if task.state == TaskState::Missing {
                 task.state = TaskState::Requested;

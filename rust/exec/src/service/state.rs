@@ -9,6 +9,7 @@ use super::effect::Effect;
 use super::followers::Followers;
 use super::guests::GuestSettings;
 use super::job::Job;
+use super::job_directory::JobDirectory;
 use super::journal::{JournalContents, JournalId};
 use super::journal_writer::JournalWriter;
 use super::parsed_jobspec::JobspecCache;
@@ -115,7 +116,7 @@ pub struct Service {
     /// Jobs to request the reaper to kill.
     pub(super) kills: Vec<JobId>,
     /// Guests' jobs whose directories are to be made before their tasks are requested, and their users.
-    pub(super) job_directories: Vec<(JobId, u32)>,
+    pub(super) job_directories: Vec<JobDirectory>,
     /// Jobs to request the reaper to forget.
     pub(super) forgotten: Vec<JobId>,
     /// The jobs of outstanding forget requests.

@@ -89,6 +89,7 @@ pub fn settings() -> Settings {
             environment,
             directory: CString::from(c"/start"),
             job_directories: PathBuf::from("/run/jobs"),
+            own_job_directories: PathBuf::from("/state/jobs"),
             pmix_directories: PathBuf::from("/state/pmix"),
             pmix_log: PathBuf::from("/state/pmix.log"),
             programs: PathBuf::from("/opt/bin/"),
@@ -381,9 +382,9 @@ impl World {
             Effect::WriteLine(_, line) => self.lines.push(line),
             Effect::Log(text) => self.logged.push(text),
             Effect::MeasureOutput(_)
-            | Effect::MakeJobDirectory(..)
+            | Effect::MakeJobDirectory(_)
             | Effect::ReuseEmptyOutput(_)
-            | Effect::RemoveJobDirectory(_) => {}
+            | Effect::RemoveJobDirectory(..) => {}
             Effect::RemovePmixDirectory(job) => self.removed_pmix_directories.push(job.get()),
             Effect::ReadOutput {
                 reader,
