@@ -56,6 +56,7 @@ __all__ = [
     "USERID_UNKNOWN",
     "AbortRequest",
     "AttributeResponse",
+    "AttributeSetRequest",
     "Batch",
     "ChangeResponse",
     "ConfigReloadRequest",
@@ -83,6 +84,7 @@ __all__ = [
     "PmixStartRequest",
     "PmixStopRequest",
     "PmixTaskPlacement",
+    "PublishRequest",
     "ResourceLedger",
     "ResourceModule",
     "ResourceSet",
@@ -138,6 +140,8 @@ class Router:
     def add_peer(
         self, peer: int, uuid: str, userid: int, rolemask: int, *, remote: bool = False
     ) -> None: ...
+    @property
+    def sequence(self) -> int: ...
     def set_limits(self, requests: int, request_bytes: int) -> None: ...
     def rejections(self) -> dict[str, int]: ...
     def track_requests(self, peer: int) -> None: ...
@@ -413,11 +417,17 @@ class topic:  # noqa: N801
     class event:  # noqa: N801
         SUBSCRIBE: Final[str]
         UNSUBSCRIBE: Final[str]
+        PUBLISH: Final[str]
 
     class broker:  # noqa: N801
         ATTR_GET: Final[str]
+        ATTR_LIST: Final[str]
+        ATTR_SET: Final[str]
+        ATTR_RM: Final[str]
+        MODULE_LIST: Final[str]
         CONFIG_GET: Final[str]
         CONFIG_RELOAD: Final[str]
+        CONFIG_LOAD: Final[str]
         PING: Final[str]
         STATS_GET: Final[str]
         SHUTDOWN: Final[str]
@@ -439,7 +449,9 @@ class topic:  # noqa: N801
         SCHED_READY: Final[str]
         EXEC_HELLO: Final[str]
         RAISE: Final[str]
+        RAISEALL: Final[str]
         KILL: Final[str]
+        KILLALL: Final[str]
         URGENCY: Final[str]
         PRIORITIZE: Final[str]
         MEMO: Final[str]
@@ -474,6 +486,8 @@ class topic:  # noqa: N801
     class kvs:  # noqa: N801
         COMMIT: Final[str]
         LOOKUP: Final[str]
+        GETROOT: Final[str]
+        NAMESPACE_LIST: Final[str]
 
     class resource:  # noqa: N801
         ACQUIRE: Final[str]
@@ -584,6 +598,26 @@ class NameRequest:
     def read(message: Message) -> NameRequest: ...
 
 @final
+class PublishRequest:
+    @property
+    def topic(self) -> str: ...
+    @property
+    def flags(self) -> int: ...
+    @property
+    def payload(self) -> str | None: ...
+    @staticmethod
+    def read(message: Message) -> PublishRequest: ...
+
+@final
+class AttributeSetRequest:
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @staticmethod
+    def read(message: Message) -> AttributeSetRequest: ...
+
+@final
 class ConfigReloadRequest:
     @property
     def config(self) -> dict[str, Any]: ...
@@ -605,6 +639,8 @@ class DmesgRequest:
     def follow(self) -> bool: ...
     @property
     def nobacklog(self) -> bool: ...
+    @property
+    def rows(self) -> bool: ...
     @staticmethod
     def read(message: Message) -> DmesgRequest: ...
 
@@ -765,6 +801,8 @@ class HookResponse:
 class AttributeResponse:
     @staticmethod
     def immutable(value: str) -> bytes: ...
+    @staticmethod
+    def mutable(value: str) -> bytes: ...
 
 @final
 class StateResponse:
@@ -1307,7 +1345,13 @@ class Message:
         rolemask: int = 0,
     ) -> Message: ...
     @staticmethod
-    def event(topic: str, payload: _Payload | None = None, *, sequence: int = 0) -> Message: ...
+    def event(
+        topic: str,
+        payload: _Payload | None = None,
+        *,
+        sequence: int = 0,
+        private: bool = False,
+    ) -> Message: ...
     def respond(
         self,
         payload: _Payload | None = None,

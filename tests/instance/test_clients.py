@@ -156,7 +156,7 @@ def test_output_is_not_sent_after_its_follower_has_left(start, tmp_path):
                 # The stream ends although the job is still running.
                 while (await client.stats("job-exec"))["followers"]:
                     pass
-                assert await client.rpc("job-exec.ping", {"seq": 1}) == {"seq": 1}
+                assert (await client.rpc("job-exec.ping", {"seq": 1}))["seq"] == 1
                 assert not client._calls
                 await trio.Path(fifo).write_text("")
                 assert (await client.wait_one(job))["returncode"] == 0

@@ -358,7 +358,7 @@ def test_every_service_answers_pings(scheduled, exec_service):
     instance, client = scheduled
     with exec_service(instance):
         for name in ("sched", "feasibility", "example-exec"):
-            assert client.rpc(f"{name}.ping", {"seq": 3}) == {"seq": 3}
+            assert client.rpc(f"{name}.ping", {"seq": 3})["seq"] == 3
 
 
 def changed(**changes):

@@ -36,7 +36,7 @@ def site(tmp_path):
 
 def logged(client):
     """The texts of the daemon's log."""
-    answers = list(client.stream("log.dmesg", {"follow": False}))
+    answers = list(client.stream("log.dmesg", {"follow": False, "rows": True}))
     return [row["text"] for answer in answers for row in answer["lines"]]
 
 

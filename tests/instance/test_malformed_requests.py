@@ -38,7 +38,12 @@ METHODS: list[Method] = [
         {"level": "a string", "text": "a string"},
     ),
     ("log.clear", {"upto": 1}, set(), {"upto": "an integer"}),
-    ("log.dmesg", {"follow": False}, set(), {"follow": "a boolean", "nobacklog": "a boolean"}),
+    (
+        "log.dmesg",
+        {"follow": False},
+        set(),
+        {"follow": "a boolean", "nobacklog": "a boolean", "rows": "a boolean"},
+    ),
     ("log.dmesg-cancel", {"matchtag": 1}, {"matchtag"}, {"matchtag": U32}),
     (
         "hooks.prolog",

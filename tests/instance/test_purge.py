@@ -82,5 +82,5 @@ def test_every_service_answers_ping_and_stats(start):
         submit(client)
         assert client.rpc("job-manager.idle") == {}
         for service in ("job-manager", "job-list", "job-info", "job-ingest", "kvs"):
-            assert client.rpc(f"{service}.ping", {"seq": 3}) == {"seq": 3}
+            assert client.rpc(f"{service}.ping", {"seq": 3})["seq"] == 3
             assert "active_jobs" in client.rpc(f"{service}.stats-get")

@@ -469,7 +469,7 @@ def test_resources_of_local_jobs_cannot_grow_beyond_this_machine(start, tmp_path
 
 def test_the_resource_service_answers_the_requests_of_tools(start):
     with start("--nodes=2") as instance, Client(instance.uri) as client:
-        assert client.rpc("resource.ping", {"seq": 7}) == {"seq": 7}
+        assert client.rpc("resource.ping", {"seq": 7})["seq"] == 7
         stats = client.rpc("resource.stats-get")
         assert (stats["ranks"], stats["up"], stats["acquired"]) == ("0-1", "0-1", True)
         assert rejected(instance, "groups.get", {"name": "nosuch"}).errno == errno.ENOENT

@@ -232,7 +232,7 @@ def test_resources_environment_and_identity_are_those_of_the_host():
             (service,) = machine.processes.services
             assert service.environment["SITE"] == "here"
             assert "--oversubscribe" not in service.command
-            assert (await client.rpc("broker.ping"))["pid"] == machine.host.pid
+            assert (await client.rpc("broker.stats-get"))["process"]["pid"] == machine.host.pid
             owner = await client.rpc("attr.get", {"name": "security.owner"})
             assert owner["value"] == str(machine.host.uid)
 

@@ -74,7 +74,7 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "groups.get": [{"name": "broker.online"}],
     "log.append": [{"level": "info", "text": "x"}],
     "log.clear": [{"upto": 3}],
-    "log.dmesg": [{"follow": True, "nobacklog": False}],
+    "log.dmesg": [{"follow": True, "nobacklog": False}, {"follow": True, "rows": True}],
     "job-ingest.submit": [
         {"jobspec": JOBSPEC, "urgency": 16, "flags": 0, "count": 2},
         {"jobspec": json.dumps(JOBSPEC)},

@@ -662,7 +662,7 @@ class Methods:
     @streamed
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> StreamCall[LogRow]:
         """The lines of the instance's log: past ones (`backlog`), future ones (`follow`)."""
-        payload = {"follow": follow, "nobacklog": not backlog}
+        payload = {"follow": follow, "nobacklog": not backlog, "rows": True}
         return StreamCall(topics.log.DMESG, payload, array_reader("lines", dict))
 
     @request

@@ -439,6 +439,13 @@ class Broker:
         """Removes one subscription. Returns whether there was one."""
         return self._router.unsubscribe(peer, prefix)
 
+    def publish(self, peer: int, event: Message) -> int:
+        """Sends an event of a peer to its subscribers; returns the number of the event."""
+        deliveries = self._router.route(peer, Batch([event]))
+        number = self._router.sequence
+        self._deliver((peer, receiver, messages) for receiver, messages in deliveries)
+        return number
+
     def services(self) -> list[dict[str, object]]:
         """The registered services: name, process id and user of the peer, and state."""
         rows: list[dict[str, object]] = []

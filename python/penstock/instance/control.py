@@ -1,34 +1,45 @@
-"""The broker's own services: `service`, `event`, `attr`, `config`, `broker`, `state-machine`."""
+"""The broker's own services: `service`, `event`, `attr`, `config`, `broker`, `module` and more."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import errno
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import (
     AttributeResponse,
+    AttributeSetRequest,
     Batch,
     ConfigReloadRequest,
+    Message,
     NameRequest,
+    PublishRequest,
     ServiceRequest,
     ShutdownRequest,
     StateResponse,
     SubscriptionRequest,
     __version__,
+    read_object,
     topic,
 )
 from penstock.errors import Error, RequestError
-from penstock.instance.requests import Handlers, echo, is_disconnect, require_owner, serve
+from penstock.instance.requests import Handlers, is_disconnect, require_owner, serve
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock._core import Message
     from penstock.config import Config
     from penstock.instance.broker import Broker
     from penstock.instance.system import ProcessUsage
+
+# The flag of an event for the owner's subscribers only (RFC 3).
+FLAG_PRIVATE = 0x20
+MAX_SET_ATTRIBUTES = 1024
+# The states of modules (RFC 5): serves requests, has failed.
+MODULE_RUNNING = 1
+MODULE_EXITED = 3
 
 
 class ControlService:
@@ -45,7 +56,7 @@ class ControlService:
     """
 
     peer: int
-    NAMES = ("service", "event", "attr", "config", "broker", "state-machine")
+    NAMES = ("service", "event", "attr", "config", "broker", "module", "state-machine")
 
     def __init__(
         self,
@@ -59,6 +70,8 @@ class ControlService:
     ) -> None:
         self._broker = broker
         self._attributes = attributes
+        # The attributes that the owner has set; they end with the daemon.
+        self._set_attributes: dict[str, str] = {}
         self._config = config
         self._reload = reload
         self._shut_down = shut_down
@@ -71,10 +84,15 @@ class ControlService:
             topic.service.LIST: self._service_list,
             topic.event.SUBSCRIBE: self._subscribe,
             topic.event.UNSUBSCRIBE: self._unsubscribe,
+            topic.event.PUBLISH: self._publish,
             topic.broker.ATTR_GET: self._attr_get,
+            topic.broker.ATTR_LIST: self._attr_list,
+            topic.broker.ATTR_SET: self._attr_set,
+            topic.broker.ATTR_RM: self._attr_rm,
+            topic.broker.MODULE_LIST: self._module_list,
             topic.broker.CONFIG_GET: self._config_get,
             topic.broker.CONFIG_RELOAD: self._config_reload,
-            topic.broker.PING: self._ping,
+            topic.broker.CONFIG_LOAD: self._config_load,
             topic.broker.STATS_GET: self._stats,
             topic.broker.SHUTDOWN: self._shutdown,
             topic.broker.STATE_GET: self._state,
@@ -136,36 +154,96 @@ class ControlService:
         if not self._broker.unsubscribe(self._origin(request), prefix):
             raise RequestError(errno.ENOENT, f"not subscribed to `{prefix}`")
 
+    def _publish(self, request: Message) -> dict[str, Any]:
+        require_owner(request)
+        event = PublishRequest.read(request)
+        if not event.topic:
+            raise RequestError(errno.EPROTO, "event.publish: `topic`: expected a word")
+        try:
+            payload = None if event.payload is None else base64.b64decode(event.payload)
+        except ValueError as error:
+            raise RequestError(errno.EPROTO, f"event.publish: `payload`: {error}") from error
+        is_private = bool(event.flags & FLAG_PRIVATE)
+        message = Message.event(event.topic, payload, private=is_private)
+        return {"seq": self._broker.publish(self._origin(request), message)}
+
     def _attr_get(self, request: Message) -> bytes:
         name = NameRequest.read(request).name
         value = self._attributes.get(name)
+        if value is not None:
+            return AttributeResponse.immutable(value)
+        value = self._set_attributes.get(name)
         if value is None:
             raise RequestError(errno.ENOENT, f"no attribute `{name}`")
-        return AttributeResponse.immutable(value)
+        return AttributeResponse.mutable(value)
+
+    def _attr_list(self, _request: Message) -> dict[str, Any]:
+        return {"names": sorted({*self._attributes, *self._set_attributes})}
+
+    def _attr_set(self, request: Message) -> None:
+        require_owner(request)
+        attribute = AttributeSetRequest.read(request)
+        name = attribute.name
+        self._check_mutable(name)
+        is_new = name not in self._set_attributes
+        if is_new and len(self._set_attributes) >= MAX_SET_ATTRIBUTES:
+            text = f"more than {MAX_SET_ATTRIBUTES} attributes: remove one"
+            raise RequestError(errno.ENOSPC, text)
+        self._set_attributes[name] = attribute.value
+
+    def _attr_rm(self, request: Message) -> None:
+        require_owner(request)
+        name = NameRequest.read(request).name
+        self._check_mutable(name)
+        if self._set_attributes.pop(name, None) is None:
+            raise RequestError(errno.ENOENT, f"no attribute `{name}`")
+
+    def _check_mutable(self, name: str) -> None:
+        if name in self._attributes:
+            raise RequestError(errno.EPERM, f"attribute `{name}` cannot be changed")
+
+    def _module_list(self, _request: Message) -> dict[str, Any]:
+        """Lists each service as a module (RFC 5)."""
+        mods = [
+            {
+                "name": row["name"],
+                "path": "builtin" if row["inside"] else f"pid {row['pid']}",
+                "idle": 0,
+                "status": MODULE_RUNNING if row["state"] == "running" else MODULE_EXITED,
+                "services": [],
+                "sendqueue": 0,
+                "recvqueue": 0,
+            }
+            for row in self._broker.services()
+        ]
+        return {"mods": mods}
 
     def _config_get(self, _request: Message) -> dict[str, Any]:
         return self._config
 
     def _config_reload(self, request: Message) -> dict[str, Any]:
         require_owner(request)
+        return {"changed": self._apply_config(ConfigReloadRequest.read(request).config)}
+
+    def _config_load(self, request: Message) -> None:
+        require_owner(request)
+        self._apply_config(read_object(request))
+
+    def _apply_config(self, document: dict[str, Any]) -> list[str]:
         if self._reload is None:
             raise RequestError(errno.ENOSYS, "the configuration cannot change")
-        document = ConfigReloadRequest.read(request)
         try:
-            config, changed = self._reload(document.config)
+            config, changed = self._reload(document)
         except Error as error:
             raise RequestError(errno.EINVAL, str(error)) from error
         self._config = config.to_dict()
-        return {"changed": changed}
-
-    def _ping(self, request: Message) -> dict[str, Any]:
-        return {**echo(request), "pid": self._broker.pid}
+        return changed
 
     def _stats(self, _request: Message) -> dict[str, Any]:
         usage = {} if self._usage is None else dataclasses.asdict(self._usage())
         return {
             **self._broker.stats(),
-            "process": {**usage, "start_time": self._started},
+            "process": {**usage, "pid": self._broker.pid, "start_time": self._started},
             "build": {"version": __version__},
         }
 

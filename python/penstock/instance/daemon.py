@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock import inventory
-from penstock._core import ResourceSet, fluid_f58, topic
+from penstock._core import ResourceSet, __version__, fluid_f58, topic
 from penstock.client.calls import raw_call
 from penstock.client.methods import Methods
 from penstock.client.outstanding import silent_request
@@ -160,6 +160,10 @@ class Instance:
             broker,
             attributes={
                 "size": str(self._resources.nnodes),
+                "rank": "0",
+                "version": __version__,
+                "hostname": next(self._resources.nodes()).host,
+                "hostlist": str(self._resources.nodelist),
                 "security.owner": str(broker.owner),
                 "local-uri": self._uri,
                 "broker.pid": str(broker.pid),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import threading
 from collections import deque
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -49,6 +51,23 @@ LEVELS = {
     "critical": logging.CRITICAL,
 }
 
+# The severities of RFC 5424, from the most severe.
+SYSLOG_LEVELS = (
+    logging.CRITICAL,
+    logging.CRITICAL,
+    logging.CRITICAL,
+    logging.ERROR,
+    logging.WARNING,
+    logging.INFO,
+    logging.INFO,
+    logging.DEBUG,
+)
+SYSLOG_SEVERITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+# Priority, version, and five words, then structured data and the text.
+SYSLOG_LINE = re.compile(
+    rb"<(?P<priority>\d{1,3})>1 (?:\S+ ){5}(?:-|\[[^\]]*\]) ?(?P<text>[^\0]*?)\n?\0?", re.DOTALL
+)
+
 ROOT = "penstock"
 # The logger of lines that users append.
 user_log = logging.getLogger(f"{ROOT}.user")
@@ -57,12 +76,14 @@ user_log = logging.getLogger(f"{ROOT}.user")
 class LogService(logging.Handler):
     """Retains the newest records of a logger and serves them as `log.*`, to the owner only.
 
-    - `log.dmesg` {"follow", "nobacklog"}, streaming: {"lines": [{"timestamp", "level",
+    - `log.dmesg` {"follow", "nobacklog", "rows"}, streaming: {"lines": [{"timestamp", "level",
       "component", "text", "sequence"}]}, the retained lines, and later ones with `follow`;
       `log.dmesg-cancel` {"matchtag"} ends it, as a disconnect does. `sequence` counts the lines
       since the start, from 1.
     - `log.clear` {"upto"?}: removes the retained lines, with `upto` up to that one.
-    - `log.append` {"level", "text"}: logs a line.
+    - `log.append` {"level", "text"}, or a line of RFC 5424: logs a line.
+
+    Lines are as RFC 5424 has them, one a response, unless the request has `rows`.
 
     Args:
         broker: the broker.
@@ -75,7 +96,8 @@ class LogService(logging.Handler):
         self._broker = broker
         self._lines: deque[LogRow] = deque(maxlen=MAX_RETAINED_LINES)
         self._unsent: deque[LogRow] = deque(maxlen=MAX_RETAINED_LINES)
-        self._followers: list[Message] = []
+        # Each with the form of its lines.
+        self._followers: list[tuple[Message, bool]] = []
         self._count = 0
         self._faults = 0
         self._token = trio.lowlevel.current_trio_token()
@@ -92,7 +114,7 @@ class LogService(logging.Handler):
 
     def restart(self) -> None:
         """Ends the streams of all followers; the retained lines stay."""
-        ends = [request.respond(errnum=errno.EIO) for request in self._followers]
+        ends = [request.respond(errnum=errno.EIO) for request, _ in self._followers]
         self._followers.clear()
         self._unsent.clear()
         self._broker.post_messages(self.peer, ends)
@@ -176,10 +198,16 @@ class LogService(logging.Handler):
     def _flush(self) -> None:
         if not self._unsent:
             return
-        lines = {"lines": list(self._unsent)}
+        lines = list(self._unsent)
         self._unsent.clear()
-        messages = [request.respond(lines) for request in self._followers]
-        self._broker.post_messages(self.peer, messages)
+        for request, rows in self._followers:
+            self._broker.post_messages(self.peer, self._responses(request, lines, rows=rows))
+
+    def _responses(self, request: Message, lines: list[LogRow], *, rows: bool) -> list[Message]:
+        """The responses with lines: one with all as objects, or one for each as Flux has them."""
+        if rows:
+            return [request.respond({"lines": lines})]
+        return [request.respond(syslog_line(line).encode() + b"\0") for line in lines]
 
     def _dmesg(self, request: Message) -> Any:
         if request.noresponse:
@@ -191,9 +219,9 @@ class LogService(logging.Handler):
         self._flush()
         responses = []
         if self._lines and not options.nobacklog:
-            responses.append(request.respond({"lines": list(self._lines)}))
+            responses += self._responses(request, list(self._lines), rows=options.rows)
         if options.follow:
-            self._followers.append(request)
+            self._followers.append((request, options.rows))
         else:
             responses.append(request.respond(errnum=errno.ENODATA))
         self._broker.post_messages(self.peer, responses)
@@ -201,16 +229,17 @@ class LogService(logging.Handler):
 
     def _cancel(self, request: Message) -> None:
         tag = StreamCancelRequest.read(request).matchtag
-        for follower in self._followers:
+        for entry in self._followers:
+            follower = entry[0]
             if follower.matchtag == tag and requester(follower) == requester(request):
-                self._followers.remove(follower)
+                self._followers.remove(entry)
                 end = follower.respond(errnum=errno.ENODATA)
                 self._broker.post_messages(self.peer, [end])
                 return
 
     def _disconnect(self, request: Message) -> None:
         gone = requester(request)
-        self._followers = [follower for follower in self._followers if requester(follower) != gone]
+        self._followers = [entry for entry in self._followers if requester(entry[0]) != gone]
 
     def _clear(self, request: Message) -> None:
         require_owner(request)
@@ -233,11 +262,26 @@ class LogService(logging.Handler):
 
     def _append(self, request: Message) -> None:
         require_owner(request)
+        found = SYSLOG_LINE.fullmatch(request.payload or b"")
+        if found is not None:
+            level, text = found["priority"], found["text"].decode(errors="replace")
+            user_log.log(SYSLOG_LEVELS[int(level) >> 3 & 7], "%s", text)
+            return
         line = LogAppendRequest.read(request)
         if line.level not in LEVELS:
             expected = ", ".join(LEVELS)
             raise RequestError(errno.EINVAL, f"unknown level `{line.level}`: expected {expected}")
         user_log.log(LEVELS[line.level], "%s", line.text)
+
+
+def syslog_line(line: LogRow) -> str:
+    """A line as RFC 5424 has it; the component is the name of the application."""
+    # In Flux the severity comes before the facility, which is 0 here.
+    priority = SYSLOG_SEVERITIES[line["level"]] << 3
+    time = datetime.fromtimestamp(line["timestamp"], tz=UTC)
+    stamp = time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    component = re.sub(r"[^\x21-\x7e]", "_", line["component"])[:48] or "-"
+    return f"<{priority}>1 {stamp} 0 {component} - - - {line['text']}"
 
 
 def _level(number: int) -> Any:

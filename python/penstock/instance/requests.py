@@ -147,8 +147,15 @@ def require_streaming(request: Message) -> None:
 
 
 def echo(request: Message) -> dict[str, Any]:
-    """Serves `ping`: the response has the request's payload."""
-    return read_object(request)
+    """Serves `ping`: the response has the request's payload, its route and its credentials."""
+    routes = reversed(request.routes or [])
+    return {
+        **read_object(request),
+        "route": "!".join(route[:8].decode(errors="replace") for route in routes),
+        "userid": request.userid,
+        "rolemask": request.rolemask,
+        "rank": 0,
+    }
 
 
 DEFAULT_METHODS: Handlers = {topic.PING: echo, topic.STATS_GET: lambda _request: {}}

@@ -53,7 +53,15 @@ class ManagerService:
 
     peer: int
 
-    NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs", "pmix")
+    NAMES = (
+        "job-manager",
+        "job-ingest",
+        "job-list",
+        "job-info",
+        "job-shell",
+        "kvs",
+        "pmix",
+    )
 
     def __init__(
         self,

@@ -556,6 +556,11 @@ impl Router {
         }
     }
 
+    /// The number of the last event.
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
     /// Publishes an event of an owner's peer; a private one goes to the owner's subscribers only. An event from
     /// outside is dropped if the text of its payload is not Unicode.
     fn publish(&mut self, from: PeerId, mut event: Message, outbox: &mut Outbox) {

@@ -20,7 +20,32 @@ pub struct SubscriptionRequest<'a> {
     pub topic: Text<'a>,
 }
 
-/// `attr.get` and `groups.get`: names an attribute or a group of the broker.
+/// `event.publish`: an event for its subscribers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishRequest<'a> {
+    /// The topic.
+    #[serde(borrow)]
+    pub topic: Text<'a>,
+    /// The flags of the message.
+    #[serde(default)]
+    pub flags: u32,
+    /// The payload in base64.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Text<'a>>,
+}
+
+/// `attr.set`: gives an attribute of the broker a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeSetRequest<'a> {
+    /// The name.
+    #[serde(borrow)]
+    pub name: Text<'a>,
+    /// The value.
+    #[serde(borrow)]
+    pub value: Text<'a>,
+}
+
+/// `attr.get`, `attr.rm` and `groups.get`: names an attribute or a group of the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRequest<'a> {
     /// The name.
@@ -81,6 +106,8 @@ pub struct StateResponse<'a> {
 impl Payload for ServiceRequest<'_> {}
 impl Payload for SubscriptionRequest<'_> {}
 impl Payload for NameRequest<'_> {}
+impl Payload for PublishRequest<'_> {}
+impl Payload for AttributeSetRequest<'_> {}
 impl Payload for AttributeResponse<'_> {}
 impl Payload for GroupResponse<'_> {}
 impl Payload for ConfigReloadRequest<'_> {}

@@ -35,8 +35,14 @@ numbers! {
     EBUSY = 16, "Device or resource busy";
     /// The service name is taken.
     EEXIST = 17, "File exists";
+    /// The key names a value where a directory is expected.
+    ENOTDIR = 20, "Not a directory";
+    /// The key names a directory where a value is expected.
+    EISDIR = 21, "Is a directory";
     /// The request is well-formed but its content is invalid.
     EINVAL = 22, "Invalid argument";
+    /// The response would be too long.
+    EFBIG = 27, "File too large";
     /// A limit on outstanding requests is reached.
     ENOSPC = 28, "No space left on device";
     /// The written data has no reader.

@@ -6,12 +6,15 @@ use serde_json::{Map, Value};
 
 use crate::payload::{Payload, Text};
 
+/// A flag of `job-info.eventlog-watch`: the log may not exist yet.
+pub const WAITCREATE: i64 = 1;
+
 /// `job-info.lookup`: documents of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupRequest<'a> {
     /// The job.
     pub id: JobId,
-    /// Names of documents: `eventlog`, `jobspec`, `R` (RFC 16).
+    /// Names of documents: `eventlog`, `jobspec`, `R`, `guest.exec.eventlog`, `guest.output` (RFC 16).
     #[serde(borrow)]
     pub keys: Vec<Text<'a>>,
     /// Flags of the lookup.
@@ -34,7 +37,7 @@ pub struct LookupResponse {
 pub struct EventlogWatchRequest<'a> {
     /// The job.
     pub id: JobId,
-    /// Which log: `eventlog` if absent.
+    /// Which log: `eventlog` if absent, `guest.exec.eventlog` or `guest.output`.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub path: Option<Text<'a>>,
     /// Flags of the watch.

@@ -60,6 +60,49 @@ pub struct JobsRequest {
     pub userid: Option<u32>,
 }
 
+/// The exception that a request raises; the keys that name jobs are skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExceptionRequest<'a> {
+    /// The type, a word.
+    #[serde(borrow, rename = "type")]
+    pub kind: Text<'a>,
+    /// 0 (fatal) to 7.
+    #[serde(default)]
+    pub severity: i64,
+    /// The human-readable note.
+    #[serde(borrow, default)]
+    pub note: Text<'a>,
+    /// The job's wait status if this is its first fatal exception.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_status: Option<u16>,
+}
+
+/// The jobs that `job-manager.raiseall` or `job-manager.killall` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchingJobsRequest {
+    /// Whether the jobs are only counted.
+    pub dry_run: bool,
+    /// The user whose jobs are meant; [`ANY_USER`](Self::ANY_USER), or -1, for all users.
+    pub userid: i64,
+    /// The states that are meant, as a mask of the bits of RFC 21; running jobs if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<u32>,
+}
+
+impl MatchingJobsRequest {
+    /// The id that stands for all users.
+    pub const ANY_USER: u32 = u32::MAX;
+}
+
+/// The response to `job-manager.raiseall` and `job-manager.killall`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchingJobsResponse {
+    /// The number of jobs for which the request succeeded, or would be made.
+    pub count: u64,
+    /// The number of jobs for which it failed.
+    pub errors: u64,
+}
+
 /// The response to a request for several jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkResponse {
@@ -316,6 +359,16 @@ pub struct StatsResponse<'a> {
     pub stages: StageStats,
     /// The size of the database in bytes, without its log.
     pub store_bytes: u64,
+    /// Housekeeping, of which there is none, as Flux reports it.
+    #[serde(default)]
+    pub housekeeping: HousekeepingStats,
+}
+
+/// Jobs whose housekeeping is running.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HousekeepingStats {
+    /// By job.
+    pub running: Map<String, Value>,
 }
 
 /// Numbers of jobs by state (RFC 21).
@@ -387,6 +440,9 @@ pub struct RejectedStats {
 impl Payload for RaiseRequest<'_> {}
 impl Payload for JobsRequest {}
 impl Payload for BulkResponse {}
+impl Payload for ExceptionRequest<'_> {}
+impl Payload for MatchingJobsRequest {}
+impl Payload for MatchingJobsResponse {}
 impl Payload for KillRequest {}
 impl Payload for UrgencyRequest {}
 impl Payload for UrgencyResponse {}

@@ -1,5 +1,7 @@
 //! The key-value store: the requests that schedulers and execution services make (RFC 11, RFC 16).
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_jobspec::job_id::JobId;
@@ -9,6 +11,9 @@ use crate::payload::{Payload, Text, object, objects, optional_object};
 
 /// The namespace of jobs, and the only one served.
 pub const PRIMARY: &str = "primary";
+
+/// The length of a job id in keys: four groups of four hexadecimal digits.
+const DOTHEX_BYTES: usize = 19;
 
 /// The key of a job's R (RFC 16).
 pub fn r_key(id: JobId) -> String {
@@ -24,9 +29,158 @@ pub fn r_key(id: JobId) -> String {
 /// assert_eq!(kvs::document_of("job.7.R"), None);
 /// ```
 pub fn document_of(key: &str) -> Option<(JobId, &str)> {
-    let (dothex, document) = key.strip_prefix("job.")?.rsplit_once('.')?;
+    let rest = key.strip_prefix("job.")?;
+    let (dothex, document) = (rest.get(..DOTHEX_BYTES)?, rest.get(DOTHEX_BYTES..)?);
+    let document = document.strip_prefix('.').filter(|name| !name.is_empty())?;
     let id: JobId = dothex.parse().ok()?;
     (id.dothex() == dothex).then_some((id, document))
+}
+
+/// The beginning of the names of the namespaces of jobs: `job-<dothex>`.
+const JOB_NAMESPACE: &str = "job-";
+
+/// The key that a key of a namespace is in the primary one, in its shortest form: without periods at its ends, empty for
+/// the root. `None` for an unknown namespace.
+///
+/// ```
+/// use penstock_flux::kvs;
+///
+/// assert_eq!(kvs::primary_key(None, "a.b."), Some("a.b".to_owned()));
+/// assert_eq!(kvs::primary_key(Some("primary"), "."), Some(String::new()));
+/// let key = kvs::primary_key(Some("job-0017.e9fb.8df1.6c2e"), "output");
+/// assert_eq!(key.as_deref(), Some("job.0017.e9fb.8df1.6c2e.guest.output"));
+/// assert_eq!(kvs::primary_key(Some("x"), "output"), None);
+/// ```
+pub fn primary_key(namespace: Option<&str>, key: &str) -> Option<String> {
+    let key = key.trim_matches('.');
+    match namespace {
+        None | Some(PRIMARY) => Some(key.to_owned()),
+        Some(other) => {
+            let dothex = other.strip_prefix(JOB_NAMESPACE)?;
+            let id: JobId = dothex.parse().ok()?;
+            let guest = format!("job.{}.guest.{key}", id.dothex());
+            (id.dothex() == dothex).then(|| guest.trim_end_matches('.').to_owned())
+        }
+    }
+}
+
+/// The job whose directory a key names, `job.<dothex>`; `None` for other keys.
+pub fn directory_of(key: &str) -> Option<JobId> {
+    let dothex = key.strip_prefix("job.")?;
+    let id: JobId = dothex.parse().ok()?;
+    (id.dothex() == dothex).then_some(id)
+}
+
+/// The flag of an operation that appends to a value.
+pub const APPEND: i64 = 32;
+
+/// The key of a lookup with an object of the tree that its key is relative to.
+pub const ROOTDIR: &str = "rootdir";
+
+/// The flag of a lookup that wants a directory.
+pub const READDIR: i64 = 1;
+/// The flag of a lookup that wants a symbolic link.
+pub const READLINK: i64 = 2;
+/// The flag of a lookup that wants an object of the tree, whatever its type.
+pub const TREEOBJ: i64 = 16;
+
+/// The reference of every directory and value: none is in a content store.
+pub const NO_BLOB: &str = "sha1-0000000000000000000000000000000000000000";
+
+/// An entry of a directory (RFC 11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reference {
+    /// The version of this structure, 1.
+    pub ver: u32,
+    /// `dirref` or `valref`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Where its data is.
+    pub data: [&'static str; 1],
+}
+
+impl Reference {
+    /// A directory.
+    pub const DIRECTORY: Self = Self::new("dirref");
+    /// A value.
+    pub const VALUE: Self = Self::new("valref");
+
+    const fn new(kind: &'static str) -> Self {
+        Self {
+            ver: 1,
+            kind,
+            data: [NO_BLOB],
+        }
+    }
+}
+
+/// A directory (RFC 11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Directory {
+    /// The version of this structure, 1.
+    pub ver: u32,
+    /// `dir`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The entries by name.
+    pub data: BTreeMap<String, Reference>,
+}
+
+impl Directory {
+    /// A directory with these entries.
+    pub fn new(data: BTreeMap<String, Reference>) -> Self {
+        Self {
+            ver: 1,
+            kind: "dir",
+            data,
+        }
+    }
+}
+
+/// The response to a lookup of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DirectoryResponse {
+    /// The directory.
+    pub val: Directory,
+}
+
+/// `kvs.getroot`, `kvs.wait-version`: names a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceRequest<'a> {
+    /// The namespace.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Text<'a>>,
+}
+
+/// The response to `kvs.getroot`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RootResponse {
+    /// [`NO_BLOB`].
+    pub rootref: &'static str,
+    /// The number of the last commit.
+    pub rootseq: u64,
+    /// The user who owns the namespace.
+    pub owner: u32,
+    /// None.
+    pub flags: u32,
+}
+
+/// A namespace in the response to `kvs.namespace-list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Namespace {
+    /// The name.
+    pub namespace: &'static str,
+    /// The user who owns it.
+    pub owner: u32,
+    /// None.
+    pub flags: u32,
+}
+
+/// The response to `kvs.namespace-list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamespaceListResponse {
+    /// The primary namespace.
+    pub namespaces: [Namespace; 1],
 }
 
 /// `kvs.commit`: applies operations atomically.
@@ -49,7 +203,7 @@ pub struct Operation<'a> {
     /// The key.
     #[serde(borrow)]
     pub key: Text<'a>,
-    /// 1 for appending.
+    /// [`APPEND`], or 0 to set the value.
     #[serde(default)]
     pub flags: i64,
     /// The new value; null or absent removes the key.
@@ -123,6 +277,10 @@ pub struct LookupResponse<'a> {
     pub val: Dirent<'a>,
 }
 
+impl Payload for DirectoryResponse {}
+impl Payload for NamespaceRequest<'_> {}
+impl Payload for RootResponse {}
+impl Payload for NamespaceListResponse {}
 impl Payload for CommitResponse {}
 impl Payload for LookupRequest<'_> {}
 impl Payload for LookupResponse<'_> {}
@@ -142,10 +300,16 @@ mod tests {
             document_of("job.0017.e9fb.8df1.6c2e.eventlog"),
             Some((id, "eventlog"))
         );
+        assert_eq!(
+            document_of("job.0017.e9fb.8df1.6c2e.guest.exec.eventlog"),
+            Some((id, "guest.exec.eventlog"))
+        );
         for other in [
             "job.nope.R",
             "job.17.e9fb.8df1.6c2e.R",
             "penstock.a",
+            "job.0017.e9fb.8df1.6c2e",
+            "job.0017.e9fb.8df1.6c2e.",
             "job.R",
             "job",
         ] {

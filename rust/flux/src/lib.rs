@@ -27,6 +27,7 @@ mod error;
 pub mod eventlog;
 pub mod exec;
 pub mod flags;
+pub mod guest_log;
 mod histogram;
 pub mod hooks;
 pub mod job_info;

@@ -12,6 +12,8 @@ pub struct DmesgRequest {
     pub follow: bool,
     /// Whether the retained lines are left out.
     pub nobacklog: bool,
+    /// Whether a response has lines as objects (Penstock's own); a line of RFC 5424 if not, as Flux has them.
+    pub rows: bool,
 }
 
 /// `log.append`: appends a line.

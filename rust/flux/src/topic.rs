@@ -29,14 +29,20 @@ topics! {
     event:
     SUBSCRIBE = "event.subscribe",
     UNSUBSCRIBE = "event.unsubscribe",
+    PUBLISH = "event.publish",
 }
 
 topics! {
     /// The broker: attributes, configuration, state.
     broker:
     ATTR_GET = "attr.get",
+    ATTR_LIST = "attr.list",
+    ATTR_SET = "attr.set",
+    ATTR_RM = "attr.rm",
+    MODULE_LIST = "module.list",
     CONFIG_GET = "config.get",
     CONFIG_RELOAD = "config.reload",
+    CONFIG_LOAD = "config.load",
     PING = "broker.ping",
     STATS_GET = "broker.stats-get",
     SHUTDOWN = "broker.shutdown",
@@ -67,7 +73,9 @@ topics! {
     SCHED_READY = "job-manager.sched-ready",
     EXEC_HELLO = "job-manager.exec-hello",
     RAISE = "job-manager.raise",
+    RAISEALL = "job-manager.raiseall",
     KILL = "job-manager.kill",
+    KILLALL = "job-manager.killall",
     URGENCY = "job-manager.urgency",
     PRIORITIZE = "job-manager.prioritize",
     MEMO = "job-manager.memo",
@@ -111,6 +119,8 @@ topics! {
     kvs:
     COMMIT = "kvs.commit",
     LOOKUP = "kvs.lookup",
+    GETROOT = "kvs.getroot",
+    NAMESPACE_LIST = "kvs.namespace-list",
 }
 
 topics! {

@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 
-use penstock_flux::job_manager::{HistoryRequest, JobsRequest};
+use penstock_flux::job_manager::{HistoryRequest, JobsRequest, MatchingJobsRequest};
 use penstock_flux::role::owner_only;
 use penstock_flux::urgency::{self, EXPEDITE};
 use penstock_flux::{Credentials, JobRequest, RequestError, kvs, pmix};
@@ -107,7 +107,7 @@ impl VisibleJobs {
 /// A key of the store that the sender of a request may read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PermittedKey {
-    /// A document of a job, by its name (RFC 16).
+    /// A document or directory of a job, by its name (RFC 16); empty for the job's directory.
     Document(PermittedJob, String),
     /// Any other key, the instance owner's.
     Site(String),
@@ -139,6 +139,8 @@ enum Names {
     /// The active jobs of a user, or of all users, the oldest first.
     Active {
         of: Option<u32>,
+        /// A mask of states.
+        states: u32,
         /// The job that was taken last.
         after: Bound<JobId>,
         /// The last job that there was when the request came.
@@ -177,6 +179,7 @@ impl NamedJobs {
             },
             Names::Active {
                 of,
+                states,
                 after,
                 last,
                 hidden,
@@ -187,6 +190,7 @@ impl NamedJobs {
                 *after = Bound::Excluded(id);
                 let record = &job.record;
                 if record.state() == State::Inactive
+                    || u32::from(record.state().bit()) & *states == 0
                     || hidden.contains(id)
                     || of.is_some_and(|userid| record.userid() != userid)
                 {
@@ -248,13 +252,18 @@ pub(crate) fn permitted_key(
     request: Request<'_>,
 ) -> Result<PermittedKey, RequestError> {
     let sender = request.sender;
-    let key = request.payload::<kvs::LookupRequest<'_>>()?.key;
-    if let Some((id, document)) = kvs::document_of(&key) {
+    let request: kvs::LookupRequest<'_> = request.payload()?;
+    let namespace = request.namespace.as_deref();
+    let key = kvs::primary_key(namespace, &request.key).ok_or_else(|| {
+        RequestError::not_found(format!("no namespace `{}`", namespace.unwrap_or_default()))
+    })?;
+    let document = kvs::document_of(&key);
+    if let Some((id, name)) = document.or_else(|| kvs::directory_of(&key).map(|id| (id, ""))) {
         let job = job(jobs, sender, id)?;
-        return Ok(PermittedKey::Document(job, document.to_owned()));
+        return Ok(PermittedKey::Document(job, name.to_owned()));
     }
     sender.require_owner(&format!("key `{key}`"))?;
-    Ok(PermittedKey::Site(key.into_string()))
+    Ok(PermittedKey::Site(key))
 }
 
 /// The one job that a request names, if its sender may call the method for it.
@@ -309,13 +318,7 @@ pub(crate) fn permitted_jobs(
             let of = payload
                 .userid
                 .or((!sender.is_owner()).then_some(sender.userid));
-            let names = Names::Active {
-                of,
-                after: Bound::Unbounded,
-                last: jobs.greatest_id(),
-                hidden: jobs.hidden().clone(),
-            };
-            return Ok(PermittedJobs::Several(NamedJobs { sender, names }));
+            return Ok(PermittedJobs::Several(active(jobs, sender, of, u32::MAX)));
         }
         _ => {
             return Err(RequestError::invalid(match names {
@@ -325,6 +328,37 @@ pub(crate) fn permitted_jobs(
         }
     };
     Ok(PermittedJobs::Several(NamedJobs::with_ids(sender, ids)))
+}
+
+/// The active jobs of a user, or of all, in some states, for that user or the instance owner.
+pub(crate) fn matching_jobs(jobs: &Jobs, request: Request<'_>) -> Result<NamedJobs, RequestError> {
+    let sender = request.sender;
+    let named: MatchingJobsRequest = request.payload()?;
+    let of = match named.userid {
+        -1 => None,
+        userid => Some(u32::try_from(userid).map_err(|_| {
+            RequestError::invalid(format!("userid {userid}: expected 0 to 4294967295, or -1"))
+        })?),
+    };
+    let of = of.filter(|userid| *userid != MatchingJobsRequest::ANY_USER);
+    let is_permitted = of.is_some_and(|userid| sender.may_act_for(userid));
+    if !is_permitted {
+        sender.require_owner("a request for the jobs of other users")?;
+    }
+    let states = named.states.unwrap_or(State::Run.bit().into());
+    Ok(active(jobs, sender, of, states))
+}
+
+/// The jobs that are active now.
+fn active(jobs: &Jobs, sender: Credentials, of: Option<u32>, states: u32) -> NamedJobs {
+    let names = Names::Active {
+        of,
+        states,
+        after: Bound::Unbounded,
+        last: jobs.greatest_id(),
+        hidden: jobs.hidden().clone(),
+    };
+    NamedJobs { sender, names }
 }
 
 /// A job, if the sender may see and change it: its owner or the instance owner.

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use penstock_flux::RequestError;
-use penstock_flux::job_manager::BulkResponse;
+use penstock_flux::job_manager::{BulkResponse, MatchingJobsResponse};
+use penstock_flux::{Payload, RequestError};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::Map;
@@ -28,6 +28,11 @@ pub(crate) trait Operation: std::fmt::Debug + Send {
     /// Changes a job, unless its check failed. It is called once for each job, in the order of the request unless jobs
     /// are deferred.
     fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError>;
+
+    /// Whether the response has the number of failures instead of their reasons.
+    fn counts_errors(&self) -> bool {
+        false
+    }
 
     /// Whether a job is left to the end of the request.
     fn defers(&self, _cx: &Context, _job: &PermittedJob) -> bool {
@@ -100,15 +105,21 @@ impl BulkRequest {
         false
     }
 
-    /// The response, with the errors in the order of the request.
-    fn response(mut self) -> (Message, BulkResponse) {
+    /// The request, and the payload of its response, with the errors in the order of the request.
+    fn response(mut self) -> (Message, Vec<u8>) {
+        let count = self.count;
+        if self.operation.counts_errors() {
+            let errors = self.errors.len() as u64;
+            let response = MatchingJobsResponse { count, errors };
+            return (self.request, response.to_payload());
+        }
         self.errors.sort_by_key(|(position, _, _)| *position);
         let errors = self.errors.into_iter();
         let errors: Map<_, _> = errors
             .map(|(_, id, text)| (id.get().to_string(), text.into()))
             .collect();
-        let count = self.count;
-        (self.request, BulkResponse { count, errors })
+        let response = BulkResponse { count, errors };
+        (self.request, response.to_payload())
     }
 }
 
@@ -136,7 +147,7 @@ impl BulkRequests {
         if let Some(peer) = peers.find(|peer| peer.front().is_some_and(is_of_peer)) {
             peer.push_back(bulk);
         } else if bulk.run_slice(cx) {
-            return Reply::of(&bulk.response().1);
+            return Reply::Payload(bulk.response().1);
         } else {
             self.open.push_back(PeerRequests::from([bulk]));
         }
@@ -159,8 +170,10 @@ impl BulkRequests {
         if peer.front_mut().is_some_and(|bulk| bulk.run_slice(cx))
             && let Some(bulk) = peer.pop_front()
         {
-            let (request, response) = bulk.response();
-            cx.respond_with(&request, &response);
+            let (request, payload) = bulk.response();
+            if !request.is_noresponse() {
+                cx.send(Message::response_to(&request, 0, Some(payload)));
+            }
         }
         if !peer.is_empty() {
             self.open.push_back(peer);

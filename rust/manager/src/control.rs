@@ -2,10 +2,10 @@
 
 use penstock_flux::errno::EHOSTUNREACH;
 use penstock_flux::eventlog;
-use penstock_flux::job_manager::{KillRequest, MemoRequest, RaiseRequest};
+use penstock_flux::job_manager::{ExceptionRequest, KillRequest, MatchingJobsRequest, MemoRequest};
 use penstock_flux::{EmptyResponse, RequestError};
 
-use crate::authorize::{Permission, PermittedJob, PermittedJobs};
+use crate::authorize::{NamedJobs, Permission, PermittedJob, PermittedJobs};
 use crate::bulk::{BulkRequests, Operation};
 use crate::context::{Context, Raise};
 use crate::effect::Effect;
@@ -24,6 +24,30 @@ struct RaiseJobs {
     note: String,
     userid: u32,
     wait_status: Option<i32>,
+}
+
+/// A request of `raiseall` or `killall`: its response counts jobs.
+#[derive(Debug)]
+struct Matching<T> {
+    operation: T,
+    is_dry_run: bool,
+}
+
+impl<T: Operation> Operation for Matching<T> {
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        if self.is_dry_run {
+            return job.map(|_| ());
+        }
+        self.operation.apply(cx, job)
+    }
+
+    fn counts_errors(&self) -> bool {
+        true
+    }
+
+    fn defers(&self, cx: &Context, job: &PermittedJob) -> bool {
+        self.operation.defers(cx, job)
+    }
 }
 
 impl Operation for RaiseJobs {
@@ -55,7 +79,48 @@ pub(crate) fn raise(
     request: Request<'_>,
     jobs: PermittedJobs,
 ) -> Handled {
-    let RaiseRequest {
+    let raise = requested_exception(request)?;
+    match jobs {
+        PermittedJobs::One(job) => raise_one(cx, &job, &raise).map(|()| Reply::Empty),
+        PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, raise)),
+    }
+}
+
+/// `job-manager.raiseall`: an exception for the jobs of a user, or of all, in some states.
+pub(crate) fn raise_all(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+    jobs: NamedJobs,
+) -> Handled {
+    let operation = requested_exception(request)?;
+    let is_dry_run = request.payload::<MatchingJobsRequest>()?.dry_run;
+    let matching = Matching {
+        operation,
+        is_dry_run,
+    };
+    Ok(bulk.begin(cx, request, jobs, matching))
+}
+
+/// `job-manager.killall`: a signal for the tasks of the running jobs of a user, or of all.
+pub(crate) fn kill_all(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+    jobs: NamedJobs,
+) -> Handled {
+    let operation = KillJobs(requested_signal(request)?);
+    let is_dry_run = request.payload::<MatchingJobsRequest>()?.dry_run;
+    let matching = Matching {
+        operation,
+        is_dry_run,
+    };
+    Ok(bulk.begin(cx, request, jobs, matching))
+}
+
+/// The exception that a request describes.
+fn requested_exception(request: Request<'_>) -> Result<RaiseJobs, RequestError> {
+    let ExceptionRequest {
         kind,
         severity,
         note,
@@ -71,17 +136,13 @@ pub(crate) fn raise(
         return Err(RequestError::invalid(text));
     }
     quota::check_exception(&kind, &note)?;
-    let raise = RaiseJobs {
+    Ok(RaiseJobs {
         kind: kind.into_string(),
         severity,
         note: note.into_string(),
         userid: request.sender.userid,
         wait_status: wait_status.map(i32::from),
-    };
-    match jobs {
-        PermittedJobs::One(job) => raise_one(cx, &job, &raise).map(|()| Reply::Empty),
-        PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, raise)),
-    }
+    })
 }
 
 /// Raises an exception for an active job.
@@ -105,18 +166,23 @@ pub(crate) fn kill(
     request: Request<'_>,
     jobs: PermittedJobs,
 ) -> Handled {
-    let kill: KillRequest = request.payload()?;
-    let signum = kill.signum;
-    if !(1..=64).contains(&signum) {
-        let text = format!("signal {signum} is out of range: expected 1 to 64");
-        return Err(RequestError::invalid(text));
-    }
+    let signum = requested_signal(request)?;
     match jobs {
         PermittedJobs::One(job) => {
             kill_one(cx, &job, signum).map(|()| Reply::of(&EmptyResponse {}))
         }
         PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, KillJobs(signum))),
     }
+}
+
+/// The number of the signal that a request names.
+fn requested_signal(request: Request<'_>) -> Result<i32, RequestError> {
+    let KillRequest { signum, .. } = request.payload()?;
+    if !(1..=64).contains(&signum) {
+        let text = format!("signal {signum} is out of range: expected 1 to 64");
+        return Err(RequestError::invalid(text));
+    }
+    Ok(signum)
 }
 
 /// Sends a signal to the tasks of a running job.

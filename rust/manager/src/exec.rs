@@ -366,7 +366,8 @@ impl ExecPeer {
         }
     }
 
-    fn topic(&self, method: &str) -> Option<String> {
+    /// The topic of a method of the execution service, if there is one.
+    pub(crate) fn topic(&self, method: &str) -> Option<String> {
         let service = self.service.as_ref()?;
         Some(format!("{}.{method}", service.name))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use penstock_flux::job_manager::StatsResponse;
+use penstock_flux::job_manager::{HousekeepingStats, StatsResponse};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::Store;
@@ -353,6 +353,7 @@ impl Manager {
             purged: self.census.purged(),
             stages: self.census.stage_stats(),
             store_bytes: self.cx.store().size_bytes().unwrap_or(0),
+            housekeeping: HousekeepingStats::default(),
         }
     }
 }

@@ -2,9 +2,11 @@
 //! and waits.
 //!
 //! `job_list` lists the rows of jobs (`row`) that pass a `filter`, `watch` has the streams and waits,
-//! `info`, `history` and `kvs` answer at once.
+//! `info`, `history` and `kvs` answer at once; `guest` has the logs of a job's execution and output, the latter by way
+//! of the execution service.
 
 mod filter;
+pub(crate) mod guest;
 pub(crate) mod history;
 pub(crate) mod info;
 pub(crate) mod job_list;
@@ -12,22 +14,26 @@ pub(crate) mod kvs;
 pub(crate) mod row;
 pub(crate) mod watch;
 
+use penstock_flux::job_info::EventlogWatchRequest;
 use penstock_flux::job_manager::OutstandingStats;
 use penstock_jobspec::job_id::JobId;
 
+use self::guest::{JobLog, Relays};
 use self::job_list::Listings;
 use self::watch::{Drained, Watchers};
-use crate::authorize::{PermittedJob, VisibleJobs};
+use crate::authorize::{PermittedJob, PermittedKey, VisibleJobs};
 use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
-use crate::rpc::{Handled, Request};
+use crate::exec::ExecPeer;
+use crate::rpc::{Handled, Reply, Request};
 
 /// The open listings, streams and waits.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     listings: Listings,
     watchers: Watchers,
+    pub(crate) relays: Relays,
 }
 
 impl Queries {
@@ -35,10 +41,37 @@ impl Queries {
     pub(crate) fn watch_eventlog(
         &mut self,
         cx: &mut Context,
+        exec: &ExecPeer,
         request: Request<'_>,
         job: &PermittedJob,
     ) -> Handled {
-        self.watchers.eventlog_watch(cx, request, job)
+        let EventlogWatchRequest { path, flags, .. } = request.payload()?;
+        match JobLog::named(path.as_deref())? {
+            JobLog::Output => self.relays.watch_output(cx, exec, request, job),
+            log => self.watchers.eventlog_watch(cx, request, job, log, flags),
+        }
+    }
+
+    /// `job-info.lookup`: documents of a job.
+    pub(crate) fn look_up(
+        &mut self,
+        cx: &mut Context,
+        exec: &ExecPeer,
+        request: Request<'_>,
+        job: &PermittedJob,
+    ) -> Handled {
+        info::lookup(cx, exec, &mut self.relays, request, job)
+    }
+
+    /// `kvs.lookup`: a key of the store.
+    pub(crate) fn look_up_key(
+        &mut self,
+        cx: &mut Context,
+        exec: &ExecPeer,
+        request: Request<'_>,
+        key: PermittedKey,
+    ) -> Handled {
+        kvs::lookup(cx, exec, &mut self.relays, request, key)
     }
 
     /// `job-list.list`: opens a listing.
@@ -68,7 +101,10 @@ impl Queries {
 
     /// `job-info.eventlog-watch-cancel` and `job-list.wait-cancel`: ends a stream with ENODATA.
     pub(crate) fn cancel_stream(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
-        self.watchers.stream_cancel(cx, request)
+        if !self.relays.cancel_stream(cx, request)? {
+            self.watchers.stream_cancel(cx, request)?;
+        }
+        Ok(Reply::Empty)
     }
 
     /// `job-manager.drain` and `job-manager.idle`: answered when no such jobs are left.
@@ -118,11 +154,14 @@ impl Queries {
 
     /// The numbers of open streams and waits.
     pub(crate) fn stats(&self) -> OutstandingStats {
-        self.watchers.stats()
+        let mut stats = self.watchers.stats();
+        stats.followers += self.relays.len() as u64;
+        stats
     }
 
     /// Drops the open requests of a peer that has disconnected.
-    pub(crate) fn disconnect(&mut self, origin: &[u8]) {
+    pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
+        self.relays.disconnect(cx, origin);
         self.listings.disconnect(origin);
         self.watchers.disconnect(origin);
     }
@@ -131,6 +170,7 @@ impl Queries {
 #[cfg(test)]
 mod tests {
     use super::Queries;
+    use super::guest::JobLog;
     use crate::event::Event;
     use crate::fixture::{add_pending_job, context, described, message};
     use crate::settings::Settings;
@@ -141,16 +181,16 @@ mod tests {
         let (id, other) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
         let mut queries = Queries::default();
         let request = message("job-info.eventlog-watch", "client", "{}");
-        queries.watchers.follow(id, request);
+        queries.watchers.follow(id, JobLog::Events, request);
         let event = Event::new(cx.now, "debug");
         queries.send_event(&mut cx, other, &event);
         assert!(described(&mut cx).is_empty());
         queries.send_event(&mut cx, id, &event);
         assert_eq!(described(&mut cx), ["send job-info.eventlog-watch"]);
-        queries.disconnect(b"another");
+        queries.disconnect(&mut cx, b"another");
         queries.send_event(&mut cx, id, &event);
         assert_eq!(described(&mut cx), ["send job-info.eventlog-watch"]);
-        queries.disconnect(b"client");
+        queries.disconnect(&mut cx, b"client");
         queries.send_event(&mut cx, id, &event);
         assert!(described(&mut cx).is_empty());
     }

@@ -1,17 +1,18 @@
 //! The table of methods: topic, authorization and handler.
 
-use penstock_flux::{RequestError, topic};
+use penstock_flux::{RequestError, guest_log, topic};
 use penstock_wire::{Message, MessageType};
 
 use crate::authorize::{
-    self, Caller, JobKey, JobNames, JobRule, Permission, PermittedJob, PermittedJobs, PermittedKey,
-    PermittedUser, VisibleJobs,
+    self, Caller, JobKey, JobNames, JobRule, NamedJobs, Permission, PermittedJob, PermittedJobs,
+    PermittedKey, PermittedUser, VisibleJobs,
 };
+use crate::bulk::BulkRequests;
+use crate::context::Context;
 use crate::control;
 use crate::manager::Manager;
 use crate::priority;
 use crate::queries::history;
-use crate::queries::info;
 use crate::queries::job_list;
 use crate::queries::kvs;
 use crate::queries::row;
@@ -33,6 +34,7 @@ type Handler = fn(&mut Manager, Request<'_>) -> Handled;
 type RowsHandler = fn(&mut Manager, Request<'_>, VisibleJobs) -> Handled;
 type JobHandler = fn(&mut Manager, Request<'_>, PermittedJob) -> Handled;
 type JobsHandler = fn(&mut Manager, Request<'_>, PermittedJobs) -> Handled;
+type MatchingHandler = fn(&mut Context, &mut BulkRequests, Request<'_>, NamedJobs) -> Handled;
 type PmixHandler = fn(&mut Manager, Request<'_>, Permission) -> Handled;
 type KeyHandler = fn(&mut Manager, Request<'_>, PermittedKey) -> Handled;
 type UserHandler = fn(&mut Manager, Request<'_>, PermittedUser) -> Handled;
@@ -55,6 +57,8 @@ enum Access {
     /// The sender must be the owner of the jobs that the payload names, or the instance owner. The response
     /// for several jobs lists those of other users, so the handler gets the result of each check as it takes the job.
     Jobs(JobNames, JobsHandler),
+    /// The sender must be the user whose jobs the payload names by user and state, or the instance owner.
+    MatchingJobs(MatchingHandler),
     /// The same for one job, but a rejection is a PMIx status.
     PmixJob(PmixHandler),
 }
@@ -117,6 +121,14 @@ const fn on_jobs(topic: &'static str, names: JobNames, handler: JobsHandler) -> 
     }
 }
 
+const fn on_matching_jobs(topic: &'static str, handler: MatchingHandler) -> Route {
+    Route {
+        topic,
+        mode: Mode::Single,
+        access: Access::MatchingJobs(handler),
+    }
+}
+
 const fn on_pmix_job(topic: &'static str, handler: PmixHandler) -> Route {
     Route {
         topic,
@@ -137,7 +149,7 @@ const COMMON_ROUTES: [Route; 3] = {
             |m, r| Ok(m.disconnect(r)),
         ),
         route(topic::PING, Anyone, Single, |_, r| {
-            Ok(Reply::from(r.payload::<serde_json::Value>()?))
+            r.message.echo().map(Reply::Payload)
         }),
         route(topic::STATS_GET, Anyone, Single, |m, _| {
             Ok(Reply::of(&m.stats()))
@@ -146,7 +158,7 @@ const COMMON_ROUTES: [Route; 3] = {
 };
 
 /// The methods of one service each, sorted by topic.
-const ROUTES: [Route; 38] = {
+const ROUTES: [Route; 42] = {
     use Caller::{Anyone, Owner, Submitter};
     use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
@@ -156,13 +168,13 @@ const ROUTES: [Route; 38] = {
             job_info::EVENTLOG_WATCH,
             JobRule::Owner(Id),
             Streaming,
-            |m, r, job| m.queries.watch_eventlog(&mut m.cx, r, &job),
+            |m, r, job| m.queries.watch_eventlog(&mut m.cx, &m.exec, r, &job),
         ),
         route(job_info::EVENTLOG_WATCH_CANCEL, Anyone, Single, |m, r| {
             m.queries.cancel_stream(&mut m.cx, r)
         }),
         on_job(job_info::LOOKUP, JobRule::Owner(Id), Single, |m, r, job| {
-            info::lookup(&mut m.cx, r, &job)
+            m.queries.look_up(&mut m.cx, &m.exec, r, &job)
         }),
         route(job_ingest::SUBMIT, Submitter, Single, |m, r| {
             m.submissions.submit(&mut m.cx, &mut m.census, r)
@@ -209,6 +221,7 @@ const ROUTES: [Route; 38] = {
         on_jobs(job_manager::KILL, JobNames::Ids, |m, r, jobs| {
             control::kill(&mut m.cx, &mut m.bulk, r, jobs)
         }),
+        on_matching_jobs(job_manager::KILLALL, control::kill_all),
         on_job(
             job_manager::MEMO,
             JobRule::Owner(Id),
@@ -236,6 +249,7 @@ const ROUTES: [Route; 38] = {
         on_jobs(job_manager::RAISE, JobNames::IdsOrAll, |m, r, jobs| {
             control::raise(&mut m.cx, &mut m.bulk, r, jobs)
         }),
+        on_matching_jobs(job_manager::RAISEALL, control::raise_all),
         route(job_manager::SCHED_HELLO, Owner, Streaming, |m, r| {
             m.scheduler.hello(&mut m.cx, r)
         }),
@@ -254,7 +268,13 @@ const ROUTES: [Route; 38] = {
         route(kv::COMMIT, Owner, Single, |m, r| {
             kvs::commit(&mut m.cx, &m.scheduler, r)
         }),
-        on_key(kv::LOOKUP, |m, r, key| kvs::lookup(&mut m.cx, r, key)),
+        route(kv::GETROOT, Anyone, Single, |m, r| kvs::root(&m.cx, r)),
+        on_key(kv::LOOKUP, |m, r, key| {
+            m.queries.look_up_key(&mut m.cx, &m.exec, r, key)
+        }),
+        route(kv::NAMESPACE_LIST, Anyone, Single, |m, _| {
+            Ok(kvs::namespaces(&m.cx))
+        }),
         on_pmix_job(pmix::ALLOC, |m, r, job| m.elastic.alloc(&mut m.cx, r, job)),
         route(pmix::ALLOC_CANCEL, Anyone, Single, |m, r| {
             m.elastic.alloc_cancel(&mut m.cx, r)
@@ -273,7 +293,7 @@ const ROUTES: [Route; 38] = {
 };
 
 /// The methods that change nothing, sorted by topic: they are served while the store cannot be written.
-const READING: [&str; 15] = {
+const READING: [&str; 17] = {
     use topic::{job_info, job_list, job_manager, kvs as kv};
     [
         job_info::EVENTLOG_WATCH,
@@ -290,7 +310,9 @@ const READING: [&str; 15] = {
         job_manager::HISTORY_GET,
         job_manager::QUEUE_LIST,
         job_manager::QUEUE_STATUS,
+        kv::GETROOT,
         kv::LOOKUP,
+        kv::NAMESPACE_LIST,
     ]
 };
 
@@ -308,6 +330,7 @@ pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
             Access::Job(JobRule::Owner(_), _)
             | Access::User(_)
             | Access::Jobs(..)
+            | Access::MatchingJobs(_)
             | Access::PmixJob(_) => "own",
         };
         (route.topic, role)
@@ -356,7 +379,7 @@ impl Manager {
             Some(route) => self
                 .check_outage(route, message)
                 .and_then(|()| self.call(route, request)),
-            None => Err(RequestError::unknown_method(message.topic())),
+            None => self.handle_stdin(request),
         };
         match handled {
             Ok(Reply::Empty) => self.cx.respond_empty(message),
@@ -370,6 +393,21 @@ impl Manager {
             Ok(Reply::Deferred | Reply::Payload(_) | Reply::Typed(_)) => {}
             Err(error) => self.cx.reject(message, &error),
         }
+    }
+
+    /// `job-shell.ID.stdin`: a client of Flux writes to the standard input of a job's tasks.
+    fn handle_stdin(&mut self, request: Request<'_>) -> Handled {
+        let topic = request.message.topic();
+        let id = guest_log::stdin_of(topic).ok_or_else(|| RequestError::unknown_method(topic))?;
+        if let Some(error) = &self.cx.outage {
+            return Err(RequestError::new(
+                error.errnum,
+                format!("{topic}: {}", error.text),
+            ));
+        }
+        let job = authorize::job(&self.cx.jobs, request.sender, id)?;
+        let relays = &mut self.queries.relays;
+        relays.write_stdin(&mut self.cx, &self.exec, request, &job)
     }
 
     /// Rejects a method that changes something while the store cannot be written.
@@ -423,6 +461,10 @@ impl Manager {
                 let permitted = authorize::permitted_jobs(names, jobs, request)?;
                 handler(self, request, permitted)
             }
+            Access::MatchingJobs(handler) => {
+                let permitted = authorize::matching_jobs(jobs, request)?;
+                handler(&mut self.cx, &mut self.bulk, request, permitted)
+            }
             Access::PmixJob(handler) => {
                 let permission = authorize::permission(JobKey::Job, jobs, request)?;
                 handler(self, request, permission)
@@ -433,7 +475,7 @@ impl Manager {
     /// Handles the disconnect of a peer: the scheduler, the execution service, or a client.
     fn disconnect(&mut self, request: Request<'_>) -> Reply {
         if let Some(origin) = request.origin() {
-            self.queries.disconnect(origin);
+            self.queries.disconnect(&mut self.cx, origin);
             self.elastic.disconnect(origin);
             self.scheduler.disconnect(&mut self.cx, origin);
             self.exec.disconnect(&mut self.cx, origin);
@@ -458,6 +500,9 @@ impl Manager {
             sched::EXPIRATION => self.scheduler.handle_expiration_response(cx, response),
             sched::EXPLAIN => self.scheduler.handle_probe_response(cx, response),
             hooks::PROLOG | hooks::EPILOG => self.hooks.handle_response(cx, response),
+            _ if self.queries.relays.has(response.matchtag) => {
+                self.queries.relays.handle_response(cx, response);
+            }
             // The execution service has chosen its name.
             _ if response.method() == exec_method::START => {
                 self.exec.handle_start_response(cx, response);

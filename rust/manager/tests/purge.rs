@@ -386,7 +386,14 @@ fn every_service_echoes_a_ping_and_tells_its_numbers() {
     for service in ["job-manager", "job-list", "job-info", "job-ingest", "kvs"] {
         let ping = json!({"seq": 7, "pad": "xxxx"});
         let out = bench.request(&format!("{service}.ping"), &ping);
-        assert_eq!(body(&out[0]), ping, "{service}");
+        let echo = body(&out[0]);
+        for key in ["seq", "pad"] {
+            assert_eq!(echo[key], ping[key], "{service}");
+        }
+        assert_eq!(
+            (&echo["userid"], &echo["route"]),
+            (&json!(1000), &json!("client!broker"))
+        );
         let out = bench.request(&format!("{service}.stats-get"), &json!({}));
         let stats = body(&out[0]);
         for key in ["active_jobs", "inactive_jobs", "max_jobid"] {

@@ -158,6 +158,12 @@ impl Router {
         });
     }
 
+    /// The number of the last event.
+    #[getter]
+    fn sequence(&self) -> u32 {
+        self.0.sequence()
+    }
+
     /// The number of requests that each of these limits has rejected.
     fn rejections(&self) -> HashMap<&'static str, u64> {
         let rejections = self.0.rejections();

@@ -882,6 +882,23 @@ impl Store {
         )
     }
 
+    /// The keys of the general key space that begin with a prefix, in order.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let sql = "SELECT key FROM kvs WHERE substr(key, 1, length(?1)) = ?1 ORDER BY key";
+        let keys = self
+            .connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| {
+                let keys = statement.query_map([prefix], |row| row.get(0))?;
+                keys.collect()
+            });
+        keys.map_err(|source| Error::new("cannot list keys", &source))
+    }
+
     /// Sets a value of the general key space.
     ///
     /// # Errors

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use penstock_flux::flags::{
     MATCHTAG_NONE, NODEID_ANY, NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC, USERID_UNKNOWN,
 };
-use penstock_flux::{AnyRequest, Credentials, Payload, RequestError, TypedPayload};
+use penstock_flux::{Credentials, Payload, RequestError, TypedPayload};
 use serde::Deserialize;
 
 use crate::body::Body;
@@ -262,15 +262,32 @@ impl Message {
             .map_err(|error| RequestError::malformed(self.topic(), &error))
     }
 
-    /// The payload of the response to `ping`: that of the request.
+    /// The payload of the response to `ping`: that of the request, with `route`, the sender's `userid` and `rolemask`,
+    /// and `rank`, that of the broker.
     ///
     /// # Errors
     ///
     /// Fails as [`Message::read_request`] does if the payload is not an object.
     pub fn echo(&self) -> Result<Vec<u8>, RequestError> {
-        let AnyRequest {} = self.read_request()?;
-        let payload = self.payload.clone().map(Body::into_bytes);
-        Ok(payload.unwrap_or_else(|| Self::json_payload("{}")))
+        let mut payload: serde_json::Map<String, serde_json::Value> = self.read_request()?;
+        payload.insert("route".to_owned(), self.route_text().into());
+        payload.insert("userid".to_owned(), self.userid.into());
+        payload.insert("rolemask".to_owned(), self.rolemask.into());
+        payload.insert("rank".to_owned(), 0.into());
+        Ok(Self::json_payload(
+            &serde_json::Value::from(payload).to_string(),
+        ))
+    }
+
+    /// The beginning of each route, from the sender's on, with `!` between.
+    fn route_text(&self) -> String {
+        const SHOWN_BYTES: usize = 8;
+        let routes = self.routes.iter().flatten().rev();
+        let shown = routes.map(|route| {
+            let shown = route.get(..SHOWN_BYTES).unwrap_or(route);
+            String::from_utf8_lossy(shown).into_owned()
+        });
+        shown.collect::<Vec<_>>().join("!")
     }
 
     /// The peer that sent the message: the bottom of the route stack; `None` if that is empty or absent.

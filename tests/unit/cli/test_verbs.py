@@ -244,12 +244,12 @@ def test_the_log_is_shown_and_cleared(fake, answers, say, capsys):
     assert main(["dmesg", "-c"]) == 0
     when = datetime.fromtimestamp(1.5).astimezone().isoformat(sep=" ", timespec="milliseconds")
     assert capsys.readouterr().out == f"{when} broker warning: ƒ\n    \\x1b\n"
-    assert requested(fake, "log.dmesg") == {"follow": False, "nobacklog": False}
+    assert requested(fake, "log.dmesg") == {"follow": False, "nobacklog": False, "rows": True}
     assert requested(fake, "log.clear") == {"upto": 7}
     assert main(["dmesg", "-C"]) == 0
     assert requested(fake, "log.clear") == {}
     assert main(["dmesg", "-f", "--new", "--json"]) == 0
-    assert requested(fake, "log.dmesg") == {"follow": True, "nobacklog": True}
+    assert requested(fake, "log.dmesg") == {"follow": True, "nobacklog": True, "rows": True}
     assert [json.loads(text) for text in capsys.readouterr().out.splitlines()] == [row]
 
 

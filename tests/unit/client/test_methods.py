@@ -212,12 +212,12 @@ STREAMS = [
         *([{"stream": "stderr", "data": "aGk="}], [("stderr", b"hi")]),
     ),
     (
-        *("dmesg", [], {}, "log.dmesg", {"follow": False, "nobacklog": False}),
+        *("dmesg", [], {}, "log.dmesg", {"follow": False, "nobacklog": False, "rows": True}),
         *([{"lines": [LOG_LINE] * 2}], [LOG_LINE] * 2),
     ),
     (
         *("dmesg", [], {"follow": True, "backlog": False}, "log.dmesg"),
-        *({"follow": True, "nobacklog": True}, [{"lines": [LOG_LINE]}], [LOG_LINE]),
+        *({"follow": True, "nobacklog": True, "rows": True}, [{"lines": [LOG_LINE]}], [LOG_LINE]),
     ),
 ]
 

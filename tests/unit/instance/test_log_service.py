@@ -41,7 +41,7 @@ def ask(topic, payload=None, *, roles=ROLE_OWNER, flags=0):
 @pytest.mark.parametrize(
     "request_",
     [
-        ("log.dmesg", {}, 0x40),
+        ("log.dmesg", {"rows": True}, 0x40),
         ("log.append", {"level": "info", "text": "x"}, 0),
         ("log.clear", {}, 0),
     ],
@@ -68,7 +68,9 @@ def test_lines_of_other_threads_reach_followers(monkeypatch):
             broker = Broker()
             service = LogService(broker)
             with service.listening():
-                service.deliver(Batch([ask("log.dmesg", {"follow": True}, flags=0x40)]))
+                service.deliver(
+                    Batch([ask("log.dmesg", {"follow": True, "rows": True}, flags=0x40)])
+                )
                 warning = logging.getLogger("penstock.broker").warning
                 await trio.to_thread.run_sync(warning, "from %s, %s", "afar", "\udcff")
                 await broker.nudged.wait()
@@ -101,7 +103,7 @@ def test_the_log_is_cleared_up_to_a_line():
         service = LogService(Broker())
 
         def texts():
-            service.deliver(Batch([ask("log.dmesg", {}, flags=0x40)]))
+            service.deliver(Batch([ask("log.dmesg", {"rows": True}, flags=0x40)]))
             *answers, _end = service._broker.posted
             service._broker.posted.clear()
             return [row["text"] for answer in answers for row in answer.object()["lines"]]

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use penstock_flux::job_info::{
-    EventlogWatchRequest, EventlogWatchResponse, LookupRequest, LookupResponse,
-};
+use penstock_flux::job_info::{EventlogWatchResponse, LookupRequest, LookupResponse, WAITCREATE};
 use penstock_flux::{RWithText, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
+use super::guest::{self, JobLog, OutputReader, Relays};
 use super::watch::Watchers;
 use crate::authorize::PermittedJob;
 use crate::context::Context;
+use crate::exec::ExecPeer;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
@@ -33,6 +33,7 @@ pub(crate) fn document(
             .jobspec_of(id)
             .map(|document| document.text().as_ref().to_owned()),
         "R" => stored_r(cx, id).map(|stored| stored.json().into_owned()),
+        guest::EXECUTION_LOG => Some(guest::execution_log(cx, id)).filter(|log| !log.is_empty()),
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
     })
 }
@@ -53,13 +54,24 @@ pub(crate) fn stored_r(cx: &Context, id: JobId) -> Option<RWithText> {
 }
 
 /// `job-info.lookup`.
-pub(crate) fn lookup(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -> Handled {
+pub(crate) fn lookup(
+    cx: &mut Context,
+    exec: &ExecPeer,
+    relays: &mut Relays,
+    request: Request<'_>,
+    job: &PermittedJob,
+) -> Handled {
     let LookupRequest { keys, .. } = request.payload()?;
     let id = job.id();
     let mut documents = Map::new();
+    let mut has_output = false;
     for key in keys {
         // Each document is read once, however often the request names it.
         if documents.contains_key(&*key) {
+            continue;
+        }
+        if *key == *guest::OUTPUT_LOG {
+            has_output = true;
             continue;
         }
         let elastic = cx.jobs.record(id).and_then(|record| record.elastic());
@@ -74,26 +86,35 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
         };
         documents.insert(key.into_string(), text.into());
     }
-    Ok(Reply::of(&LookupResponse { id, documents }))
+    let response = LookupResponse { id, documents };
+    if has_output {
+        return relays.look_up_output(cx, exec, request, id, OutputReader::JobInfo(response));
+    }
+    Ok(Reply::of(&response))
 }
 
 impl Watchers {
-    /// `job-info.eventlog-watch`: the logged events, then every further one until `clean`.
+    /// `job-info.eventlog-watch`: the events of a log so far, then every further one until `clean`.
     pub(crate) fn eventlog_watch(
         &mut self,
         cx: &mut Context,
         request: Request<'_>,
         job: &PermittedJob,
+        log: JobLog,
+        flags: i64,
     ) -> Handled {
-        let EventlogWatchRequest { path, .. } = request.payload()?;
-        if path.is_some_and(|path| *path != *"eventlog") {
-            let text = "only the path `eventlog` can be watched";
-            return Err(RequestError::invalid(text));
-        }
         let id = job.id();
-        let is_over = cx.jobs.known(id)?.record.state() == State::Inactive;
-        let log = document(cx, id, "eventlog")?.unwrap_or_default();
-        for line in log.split_inclusive('\n') {
+        let record = &cx.jobs.known(id)?.record;
+        let is_over = record.state() == State::Inactive;
+        let text = match log {
+            JobLog::Execution => guest::execution_log(cx, id),
+            JobLog::Events | JobLog::Output => document(cx, id, "eventlog")?.unwrap_or_default(),
+        };
+        if is_over && text.is_empty() && flags & WAITCREATE == 0 {
+            let text = format!("job {id} has not been executed");
+            return Err(RequestError::not_found(text));
+        }
+        for line in text.split_inclusive('\n') {
             cx.respond_with(
                 request.message,
                 &EventlogWatchResponse { event: line.into() },
@@ -102,7 +123,7 @@ impl Watchers {
         if is_over {
             return Err(RequestError::end_of_stream());
         }
-        self.follow(id, request.message.header());
+        self.follow(id, log, request.message.header());
         Ok(Reply::Deferred)
     }
 }

@@ -11,6 +11,7 @@ use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
+use super::guest::{self, JobLog};
 use super::row::{self, Attrs};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
@@ -21,6 +22,13 @@ use crate::state::State;
 
 /// Rows in one response of a stream.
 const ROWS_PER_RESPONSE: usize = 1000;
+
+/// A request that follows a log of a job.
+#[derive(Debug)]
+struct Follower {
+    request: Message,
+    log: JobLog,
+}
 
 /// A request that waits for several jobs.
 #[derive(Debug)]
@@ -60,8 +68,8 @@ impl DrainCondition {
 /// The open streams and waits.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// Followers of eventlogs, by job.
-    eventlogs: BTreeMap<JobId, Vec<Message>>,
+    /// Followers of logs that follow from the events, by job.
+    eventlogs: BTreeMap<JobId, Vec<Follower>>,
     /// Waits by number.
     waits: BTreeMap<u64, Wait>,
     /// Each awaited job with the number of a wait for it.
@@ -73,8 +81,9 @@ pub(crate) struct Watchers {
 
 impl Watchers {
     /// Follows a job's eventlog from its next event.
-    pub(crate) fn follow(&mut self, id: JobId, request: Message) {
-        self.eventlogs.entry(id).or_default().push(request);
+    pub(crate) fn follow(&mut self, id: JobId, log: JobLog, request: Message) {
+        let followers = self.eventlogs.entry(id).or_default();
+        followers.push(Follower { request, log });
     }
 
     /// Sends an event to the followers of its job; `clean` ends their streams.
@@ -86,10 +95,20 @@ impl Watchers {
         let mut line = String::new();
         event.write(&mut line);
         let payload = EventlogWatchResponse { event: line.into() };
-        for request in followers {
-            cx.respond_with(request, &payload);
+        let is_of_execution = |follower: &Follower| follower.log == JobLog::Execution;
+        let execution = if followers.iter().any(is_of_execution) {
+            guest::execution_events(cx, id, event)
+        } else {
+            Vec::new()
+        };
+        for follower in followers {
+            if is_of_execution(follower) {
+                guest::send_lines(cx, &follower.request, &execution);
+            } else {
+                cx.respond_with(&follower.request, &payload);
+            }
             if is_last {
-                cx.end_stream(request);
+                cx.end_stream(&follower.request);
             }
         }
         if is_last {
@@ -215,7 +234,9 @@ impl Watchers {
 
     fn take_stream(&mut self, is_it: impl Fn(&Message) -> bool) -> Option<Message> {
         let found = self.eventlogs.iter().find_map(|(id, followers)| {
-            let index = followers.iter().position(&is_it)?;
+            let index = followers
+                .iter()
+                .position(|follower| is_it(&follower.request))?;
             Some((*id, index))
         });
         if let Some((id, index)) = found {
@@ -224,7 +245,7 @@ impl Watchers {
             if followers.is_empty() {
                 self.eventlogs.remove(&id);
             }
-            return Some(ended);
+            return Some(ended.request);
         }
         let mut waits = self.waits.iter();
         let (number, _) = waits.find(|(_, wait)| is_it(&wait.request))?;
@@ -243,10 +264,10 @@ impl Watchers {
     /// Drops the streams and waits of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
         let is_theirs = |request: &Message| request.origin() == Some(origin);
-        for requests in self.eventlogs.values_mut() {
-            requests.retain(|request| !is_theirs(request));
+        for followers in self.eventlogs.values_mut() {
+            followers.retain(|follower| !is_theirs(&follower.request));
         }
-        self.eventlogs.retain(|_, requests| !requests.is_empty());
+        self.eventlogs.retain(|_, followers| !followers.is_empty());
         let waits = self.waits.iter();
         let waits = waits.filter(|(_, wait)| is_theirs(&wait.request));
         for number in waits.map(|(number, _)| *number).collect::<Vec<_>>() {

@@ -286,6 +286,19 @@ payloads! {
         name: String,
     }
 
+    /// `event.publish`.
+    PublishRequest = broker::PublishRequest<'a> as broker::PublishRequest {
+        topic: String,
+        flags: u32,
+        payload: Option<String>,
+    }
+
+    /// `attr.set`.
+    AttributeSetRequest = broker::AttributeSetRequest<'a> as broker::AttributeSetRequest {
+        name: String,
+        value: String,
+    }
+
     /// `config.reload`.
     ConfigReloadRequest = broker::ConfigReloadRequest<'a> as broker::ConfigReloadRequest {
         config: Py<PyAny>,
@@ -301,6 +314,7 @@ payloads! {
     DmesgRequest = log::DmesgRequest as log::DmesgRequest {
         follow: bool,
         nobacklog: bool,
+        rows: bool,
     }
 
     /// `log.append`.

@@ -101,6 +101,13 @@ impl PyAttributeResponse {
         let flags = IMMUTABLE;
         AttributeResponse { value, flags }.to_payload()
     }
+
+    /// The payload of the response: the value of an attribute that can change.
+    #[staticmethod]
+    fn mutable(value: &str) -> Vec<u8> {
+        let value = value.into();
+        AttributeResponse { value, flags: 0 }.to_payload()
+    }
 }
 
 /// The response to `state-machine.get`.

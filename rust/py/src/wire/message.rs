@@ -102,9 +102,18 @@ impl Message {
     ///     WireError: as for `request`.
     ///     TypeError: as for `request`.
     #[staticmethod]
-    #[pyo3(signature = (topic, payload = None, *, sequence = 0))]
-    fn event(topic: &str, payload: Option<&Bound<'_, PyAny>>, sequence: u32) -> PyResult<Self> {
+    #[pyo3(signature = (topic, payload = None, *, sequence = 0, private = false))]
+    fn event(
+        topic: &str,
+        payload: Option<&Bound<'_, PyAny>>,
+        sequence: u32,
+        private: bool,
+    ) -> PyResult<Self> {
         let mut message = wire::Message::event(topic, "", sequence);
+        if private {
+            let flags = message.flags | flags::PRIVATE;
+            message = message.with_flags(flags);
+        }
         message.set_payload(payload_bytes(payload)?);
         Self::checked(message)
     }

@@ -1,0 +1,654 @@
+//! The logs of a job's execution and output, as clients of Flux read them, and their standard input.
+//!
+//! `guest.exec.eventlog` follows from the job's events. `guest.output` (RFC 24) has what the execution service retains:
+//! `Relays` has the requests to that service that are made for clients.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::errno::{EAGAIN, EFBIG, ENODATA, ENOENT, ENOSYS, EPIPE};
+use penstock_flux::eventlog;
+use penstock_flux::exec::{Finish, InputRequest, OutputRequest, OutputResponse};
+use penstock_flux::guest_log::{
+    self, Complete, Data, Header, Redirect, ShellInit, ShellStart, Taskmap,
+};
+use penstock_flux::job_info::{EventlogWatchResponse, LookupResponse};
+use penstock_flux::kvs::{self, Dirent};
+use penstock_flux::topic::exec_method;
+use penstock_flux::{EmptyResponse, RequestError, StreamCancelRequest};
+use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
+use penstock_jobspec::{Jobspec, Layout};
+use penstock_wire::Message;
+use serde_json::Value;
+
+use crate::authorize::PermittedJob;
+use crate::context::Context;
+use crate::event::Event;
+use crate::exec::ExecPeer;
+use crate::rpc::{self, Handled, Reply, Request};
+use crate::state::State;
+
+/// The key of the log of a job's execution, below the job's.
+pub(crate) const EXECUTION_LOG: &str = "guest.exec.eventlog";
+/// The key of the log of a job's output.
+pub(crate) const OUTPUT_LOG: &str = "guest.output";
+
+/// The most bytes of output in one response to a lookup.
+const MAX_LOOKUP_BYTES: usize = 16 << 20;
+
+/// A log of a job that can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobLog {
+    /// The job's events (RFC 21).
+    Events,
+    /// The events of its execution.
+    Execution,
+    /// Its output (RFC 24).
+    Output,
+}
+
+impl JobLog {
+    /// The log that a request names by its path.
+    pub(crate) fn named(path: Option<&str>) -> Result<Self, RequestError> {
+        match path {
+            None | Some("eventlog") => Ok(Self::Events),
+            Some(EXECUTION_LOG) => Ok(Self::Execution),
+            Some(OUTPUT_LOG) => Ok(Self::Output),
+            Some(other) => Err(RequestError::not_found(format!(
+                "unknown path `{}`: expected eventlog, {EXECUTION_LOG} or {OUTPUT_LOG}",
+                other.escape_debug()
+            ))),
+        }
+    }
+}
+
+/// Sends events as the lines of a watched log.
+pub(crate) fn send_lines(cx: &mut Context, request: &Message, events: &[Event]) {
+    for event in events {
+        let mut line = String::new();
+        event.write(&mut line);
+        cx.respond_with(request, &EventlogWatchResponse { event: line.into() });
+    }
+}
+
+// --- execution
+
+/// The log of a job's execution so far; empty if it has not started.
+pub(crate) fn execution_log(cx: &mut Context, id: JobId) -> String {
+    cx.write_events();
+    let events = cx.read_store(|store| store.eventlog(id));
+    let mut log = String::new();
+    for event in events.lines().filter_map(|line| Event::parse(line).ok()) {
+        for line in execution_events(cx, id, &event) {
+            line.write(&mut log);
+        }
+    }
+    log
+}
+
+/// The events of a job's execution that one of the job's events implies.
+pub(crate) fn execution_events(cx: &mut Context, id: JobId, event: &Event) -> Vec<Event> {
+    let at = event.timestamp;
+    match &*event.name {
+        eventlog::START => {
+            let nodes = task_nodes(cx, id);
+            let size = cx
+                .jobs
+                .get(id)
+                .and_then(|job| job.r())
+                .map_or(0, |r| r.nnodes());
+            let init = ShellInit {
+                leader_rank: 0,
+                size: size as u64,
+                service: guest_log::shell_service(id),
+            };
+            let taskmap = Taskmap::new(nodes);
+            vec![
+                Event::new(at, guest_log::INIT),
+                Event::new(at, guest_log::STARTING),
+                Event::with(at, guest_log::SHELL_INIT, &init),
+                Event::with(at, guest_log::SHELL_START, &ShellStart { taskmap }),
+            ]
+        }
+        eventlog::FINISH => {
+            let status = event.read().map_or(0, |finish: Finish| finish.status);
+            let complete = Complete { status };
+            vec![Event::with(at, guest_log::COMPLETE, &complete)]
+        }
+        eventlog::RELEASE => {
+            let release: Option<eventlog::Release> = event.read();
+            let is_final = release.is_some_and(|release| release.is_final);
+            let done = is_final.then(|| Event::new(at, guest_log::DONE));
+            done.into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The position of the node of each task, in the order of their ranks.
+fn task_nodes(cx: &mut Context, id: JobId) -> Vec<u64> {
+    let jobspec = jobspec(cx, id);
+    let r = cx.jobs.get(id).and_then(|job| job.r());
+    let (Some(jobspec), Some(r)) = (jobspec, r) else {
+        return Vec::new();
+    };
+    let Ok(layout) = Layout::new(&jobspec, r) else {
+        return Vec::new();
+    };
+    let tasks = layout.tasks().map(|task| (task.task_rank, task.node_index));
+    let by_rank: BTreeMap<_, _> = tasks.collect();
+    by_rank.into_values().map(|node| node as u64).collect()
+}
+
+/// The number of tasks: by R if the job has it.
+fn task_count(cx: &mut Context, id: JobId) -> u64 {
+    let placed = task_nodes(cx, id).len() as u64;
+    let spec = cx.jobs.record(id).map_or(1, |record| record.spec().ntasks);
+    if placed > 0 { placed } else { spec.max(1) }
+}
+
+fn jobspec(cx: &mut Context, id: JobId) -> Option<Jobspec> {
+    let document = cx.jobspec_of(id)?;
+    Jobspec::from_json(document.text()).ok()
+}
+
+// --- output
+
+/// The client that gets the whole output of a job at once.
+#[derive(Debug)]
+pub(crate) enum OutputReader {
+    /// By `job-info.lookup`: the response without the output.
+    JobInfo(LookupResponse),
+    /// By `kvs.lookup`.
+    Kvs,
+}
+
+/// The form in which a client gets output.
+#[derive(Debug)]
+enum Delivery {
+    /// Event by event.
+    Watch,
+    /// All at once: the log so far.
+    Lookup(OutputReader, String),
+}
+
+/// A request for output that the execution service answers.
+#[derive(Debug)]
+struct OutputRelay {
+    /// The client's request, without its payload.
+    request: Message,
+    /// The topic to cancel it.
+    cancel: String,
+    delivery: Delivery,
+    /// The ranks of the job's tasks.
+    ranks: String,
+    /// The streams that are retained, each with the first bytes of a character whose other bytes have not arrived.
+    streams: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// The requests for the input of several tasks that one request of a client has caused.
+#[derive(Debug)]
+struct InputRelay {
+    request: Message,
+    outstanding: usize,
+    error: Option<RequestError>,
+}
+
+#[derive(Debug)]
+enum Relay {
+    Output(Box<OutputRelay>),
+    Input(u64),
+}
+
+/// A client that writes to the standard input of a job: of one task, or of all.
+type Writer = (Vec<u8>, JobId, Option<u32>);
+
+/// The position of bytes in what a writer writes.
+#[derive(Clone, Copy, Debug)]
+struct InputPosition {
+    /// The number by which the execution service knows the writer.
+    writer: u64,
+    offset: u64,
+}
+
+/// The requests to the execution service that are outstanding for clients.
+#[derive(Debug, Default)]
+pub(crate) struct Relays {
+    /// The requests by matchtag.
+    by_matchtag: HashMap<u32, Relay>,
+    inputs: BTreeMap<u64, InputRelay>,
+    /// Where each writer continues.
+    writers: BTreeMap<Writer, InputPosition>,
+    last_number: u64,
+}
+
+impl Relays {
+    /// Whether a request with this matchtag is outstanding.
+    pub(crate) fn has(&self, matchtag: u32) -> bool {
+        self.by_matchtag.contains_key(&matchtag)
+    }
+
+    /// `job-info.eventlog-watch` of `guest.output`.
+    pub(crate) fn watch_output(
+        &mut self,
+        cx: &mut Context,
+        exec: &ExecPeer,
+        request: Request<'_>,
+        job: &PermittedJob,
+    ) -> Handled {
+        self.begin(cx, exec, request, job.id(), Delivery::Watch)
+    }
+
+    /// A lookup of `guest.output`: all output so far.
+    pub(crate) fn look_up_output(
+        &mut self,
+        cx: &mut Context,
+        exec: &ExecPeer,
+        request: Request<'_>,
+        id: JobId,
+        reader: OutputReader,
+    ) -> Handled {
+        let job = cx.jobs.known(id)?;
+        if !job.record.has_started() {
+            let text = format!("job {id} has no {OUTPUT_LOG} yet");
+            return Err(RequestError::not_found(text));
+        }
+        let delivery = Delivery::Lookup(reader, String::new());
+        self.begin(cx, exec, request, id, delivery)
+    }
+
+    fn begin(
+        &mut self,
+        cx: &mut Context,
+        exec: &ExecPeer,
+        request: Request<'_>,
+        id: JobId,
+        delivery: Delivery,
+    ) -> Handled {
+        if let Some(error) = &cx.outage {
+            return Err(RequestError::new(error.errnum, error.text.clone()));
+        }
+        let record = &cx.jobs.known(id)?.record;
+        if record.state() == State::Inactive && !record.has_started() {
+            let text = format!("job {id} has not been executed");
+            return Err(RequestError::not_found(text));
+        }
+        let ntasks = task_count(cx, id);
+        let ranks = match ntasks {
+            1 => "0".to_owned(),
+            ntasks => format!("0-{}", ntasks - 1),
+        };
+        let mut relay = OutputRelay {
+            request: request.message.header(),
+            cancel: exec.topic(exec_method::OUTPUT_CANCEL).unwrap_or_default(),
+            delivery,
+            ranks,
+            streams: Vec::new(),
+        };
+        let header = Event::with(cx.now, guest_log::HEADER, &Header::new(ntasks));
+        relay.deliver(cx, &header);
+        let paths = redirections(cx, id);
+        for (stream, path) in ["stdout", "stderr"].into_iter().zip(paths) {
+            match path {
+                None => relay.streams.push((stream, Vec::new())),
+                Some(path) => {
+                    let redirect = Redirect {
+                        stream: stream.into(),
+                        rank: relay.ranks.as_str().into(),
+                        path: path.into(),
+                    };
+                    let event = Event::with(cx.now, guest_log::REDIRECT, &redirect);
+                    relay.deliver(cx, &event);
+                }
+            }
+        }
+        let topic = exec.topic(exec_method::OUTPUT);
+        let (Some(topic), false) = (topic, relay.streams.is_empty()) else {
+            relay.end(cx);
+            return Ok(Reply::Deferred);
+        };
+        let names = relay.streams.iter().map(|(name, _)| (*name).into());
+        let payload = OutputRequest {
+            id,
+            streams: Some(names.collect()),
+            follow: Some(matches!(relay.delivery, Delivery::Watch)),
+            unbuffered: None,
+        };
+        let matchtag = cx.next_matchtag();
+        let message = rpc::request(&topic, &payload).with_matchtag(matchtag);
+        cx.send(message.streaming());
+        self.by_matchtag
+            .insert(matchtag, Relay::Output(Box::new(relay)));
+        Ok(Reply::Deferred)
+    }
+
+    /// Handles a response of the execution service.
+    pub(crate) fn handle_response(&mut self, cx: &mut Context, response: &Message) {
+        let is_last = match self.by_matchtag.get_mut(&response.matchtag) {
+            Some(Relay::Output(relay)) => relay.take_response(cx, response),
+            Some(Relay::Input(number)) => {
+                let number = *number;
+                self.take_input_response(cx, number, response);
+                true
+            }
+            None => false,
+        };
+        if is_last {
+            self.by_matchtag.remove(&response.matchtag);
+        }
+    }
+
+    /// `job-info.eventlog-watch-cancel`: ends a stream of output. Returns whether the request names one.
+    pub(crate) fn cancel_stream(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+    ) -> Result<bool, RequestError> {
+        let cancel: StreamCancelRequest = request.payload()?;
+        let origin = request.origin();
+        let found = self.take_outputs(cx, |relay| {
+            matches!(relay.delivery, Delivery::Watch)
+                && rpc::is_request_of(&relay.request, origin, cancel.matchtag)
+        });
+        for relay in &found {
+            cx.end_stream(&relay.request);
+        }
+        Ok(!found.is_empty())
+    }
+
+    /// Ends the requests for a client that has disconnected.
+    pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
+        self.take_outputs(cx, |relay| relay.request.origin() == Some(origin));
+        self.writers.retain(|(route, ..), _| route != origin);
+    }
+
+    /// Removes requests for output, and cancels them.
+    fn take_outputs(
+        &mut self,
+        cx: &mut Context,
+        is_one: impl Fn(&OutputRelay) -> bool,
+    ) -> Vec<OutputRelay> {
+        let is_one = |relay: &mut Relay| matches!(relay, Relay::Output(relay) if is_one(relay));
+        let mut found = Vec::new();
+        for (matchtag, relay) in self.by_matchtag.extract_if(|_, relay| is_one(relay)) {
+            cx.release_matchtag(matchtag);
+            if let Relay::Output(relay) = relay {
+                cx.notify(&relay.cancel, &StreamCancelRequest { matchtag });
+                found.push(*relay);
+            }
+        }
+        found
+    }
+
+    /// The number of outstanding requests.
+    pub(crate) fn len(&self) -> usize {
+        self.by_matchtag.len()
+    }
+
+    // --- input
+
+    /// `job-shell.ID.stdin`: writes to the standard input of tasks.
+    pub(crate) fn write_stdin(
+        &mut self,
+        cx: &mut Context,
+        exec: &ExecPeer,
+        request: Request<'_>,
+        job: &PermittedJob,
+    ) -> Handled {
+        let id = job.id();
+        let data: Data<'_> = request.payload()?;
+        let topic = request.message.topic();
+        if *data.stream != *"stdin" {
+            let text = format!("{topic}: stream `{}`: expected stdin", data.stream);
+            return Err(RequestError::invalid(text));
+        }
+        let bytes = input_bytes(topic, &data)?;
+        let ntasks = task_count(cx, id);
+        let tasks = input_tasks(topic, &data, ntasks)?;
+        let is_running = cx.jobs.known(id)?.record.state() == State::Run;
+        let method = exec.topic(exec_method::INPUT).filter(|_| is_running);
+        let Some(method) = method else {
+            return Err(not_accepted(id));
+        };
+        let origin = request.origin().unwrap_or_default().to_vec();
+        self.last_number += 1;
+        let number = self.last_number;
+        let outstanding = tasks.len();
+        for task in tasks {
+            let position = self.advance_writer(cx, (origin.clone(), id, task), bytes.len());
+            let payload = InputRequest {
+                id,
+                writer: position.writer,
+                offset: position.offset,
+                data: (!bytes.is_empty()).then(|| BASE64.encode(&bytes).into()),
+                end: data.eof,
+                task,
+            };
+            let matchtag = cx.next_matchtag();
+            cx.send(rpc::request(&method, &payload).with_matchtag(matchtag));
+            self.by_matchtag.insert(matchtag, Relay::Input(number));
+        }
+        let relay = InputRelay {
+            request: request.message.header(),
+            outstanding,
+            error: None,
+        };
+        self.inputs.insert(number, relay);
+        Ok(Reply::Deferred)
+    }
+
+    /// Counts the bytes of a writer. Returns the position of the first one.
+    fn advance_writer(&mut self, cx: &Context, writer: Writer, bytes: usize) -> InputPosition {
+        self.last_number += 1;
+        let first = InputPosition {
+            // Unlike those of the writers before a restart.
+            writer: cx.now.to_bits().wrapping_add(self.last_number),
+            offset: 0,
+        };
+        let next = self.writers.entry(writer).or_insert(first);
+        let position = *next;
+        next.offset += bytes as u64;
+        position
+    }
+
+    fn take_input_response(&mut self, cx: &mut Context, number: u64, response: &Message) {
+        let Some(relay) = self.inputs.get_mut(&number) else {
+            return;
+        };
+        relay.outstanding -= 1;
+        let errnum = response.errnum();
+        // The data of a task that has closed its input is discarded.
+        if ![0, EPIPE].contains(&errnum) && relay.error.is_none() {
+            let text = response.error_text().unwrap_or_default().into_owned();
+            let is_not_accepted = [EAGAIN, ENOENT].contains(&errnum);
+            let errnum = if is_not_accepted { ENOSYS } else { errnum };
+            relay.error = Some(RequestError::new(errnum, text));
+        }
+        if relay.outstanding == 0
+            && let Some(relay) = self.inputs.remove(&number)
+        {
+            match relay.error {
+                None => cx.respond_with(&relay.request, &EmptyResponse {}),
+                Some(error) => cx.reject(&relay.request, &error),
+            }
+        }
+    }
+}
+
+impl OutputRelay {
+    fn deliver(&mut self, cx: &mut Context, event: &Event) {
+        match &mut self.delivery {
+            Delivery::Watch => send_lines(cx, &self.request, std::slice::from_ref(event)),
+            Delivery::Lookup(_, log) => event.write(log),
+        }
+    }
+
+    /// Handles a response of the execution service. Returns whether it is the last one.
+    fn take_response(&mut self, cx: &mut Context, response: &Message) -> bool {
+        match response.errnum() {
+            0 => {}
+            // Simulated execution has no output.
+            ENODATA | ENOSYS => {
+                self.end(cx);
+                return true;
+            }
+            errnum => {
+                let text = response.error_text().unwrap_or_default().into_owned();
+                cx.reject(&self.request, &RequestError::new(errnum, text));
+                return true;
+            }
+        }
+        let part = response.read::<OutputResponse<'_>>().ok();
+        let bytes = part
+            .as_ref()
+            .and_then(|part| BASE64.decode(&*part.data).ok());
+        let (Some(part), Some(bytes)) = (part, bytes) else {
+            cx.complain(format!("malformed response to {}", response.topic()));
+            return false;
+        };
+        let mut streams = self.streams.iter_mut();
+        let Some((name, held)) = streams.find(|(name, _)| *part.stream == **name) else {
+            return false;
+        };
+        let (name, mut data) = (*name, mem::take(held));
+        data.extend(bytes);
+        *held = data.split_off(data.len() - unfinished_bytes(&data));
+        if !data.is_empty() {
+            self.send_data(cx, name, &data);
+        }
+        let Delivery::Lookup(_, log) = &self.delivery else {
+            return false;
+        };
+        let is_too_long = log.len() > MAX_LOOKUP_BYTES;
+        if is_too_long {
+            let text = format!("more than {MAX_LOOKUP_BYTES} bytes of output: watch {OUTPUT_LOG}");
+            cx.reject(&self.request, &RequestError::new(EFBIG, text));
+            cx.notify(
+                &self.cancel,
+                &StreamCancelRequest {
+                    matchtag: response.matchtag,
+                },
+            );
+        }
+        is_too_long
+    }
+
+    fn send_data(&mut self, cx: &mut Context, stream: &'static str, bytes: &[u8]) {
+        let text = std::str::from_utf8(bytes);
+        let data = Data {
+            stream: stream.into(),
+            rank: self.ranks.clone().into(),
+            encoding: text.is_err().then(|| guest_log::BASE64.into()),
+            data: Some(match text {
+                Ok(text) => text.into(),
+                Err(_) => BASE64.encode(bytes).into(),
+            }),
+            eof: None,
+        };
+        let event = Event::with(cx.now, guest_log::DATA, &data);
+        self.deliver(cx, &event);
+    }
+
+    /// Ends each stream, and the response.
+    fn end(&mut self, cx: &mut Context) {
+        for (stream, held) in mem::take(&mut self.streams) {
+            if !held.is_empty() {
+                self.send_data(cx, stream, &held);
+            }
+            let end = Data {
+                stream: stream.into(),
+                rank: self.ranks.clone().into(),
+                encoding: None,
+                data: None,
+                eof: Some(true),
+            };
+            let event = Event::with(cx.now, guest_log::DATA, &end);
+            self.deliver(cx, &event);
+        }
+        match &mut self.delivery {
+            Delivery::Watch => cx.end_stream(&self.request),
+            Delivery::Lookup(OutputReader::JobInfo(response), log) => {
+                let log = Value::from(mem::take(log));
+                response.documents.insert(OUTPUT_LOG.to_owned(), log);
+                cx.respond_with(&self.request, &*response);
+            }
+            Delivery::Lookup(OutputReader::Kvs, log) => {
+                let val = Dirent::of(log.as_bytes());
+                cx.respond_with(&self.request, &kvs::LookupResponse { val });
+            }
+        }
+    }
+}
+
+/// The bytes at the end that begin a character of UTF-8 without ending it.
+fn unfinished_bytes(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
+        _ => 0,
+    }
+}
+
+/// The files that standard output and standard error go to, with the job's id filled in; `None` if a stream is retained.
+fn redirections(cx: &mut Context, id: JobId) -> [Option<String>; 2] {
+    let jobspec = jobspec(cx, id);
+    let options = jobspec.as_ref();
+    let options = options.and_then(|jobspec| jobspec.attribute("system.shell.options.output"));
+    let path = |stream: &str| {
+        let path = options?.get(stream)?.get("path")?.as_str()?;
+        let f58 = id.f58();
+        Some(path.replace("{{id}}", &f58).replace("{{jobid}}", &f58))
+    };
+    // Standard error goes to the file of standard output unless it has one of its own.
+    let stdout = path("stdout");
+    let stderr = path("stderr").or_else(|| stdout.clone());
+    [stdout, stderr]
+}
+
+fn input_bytes(topic: &str, data: &Data<'_>) -> Result<Vec<u8>, RequestError> {
+    let text = data.data.as_deref().unwrap_or_default();
+    match data.encoding.as_deref() {
+        None | Some("UTF-8") => Ok(text.as_bytes().to_vec()),
+        Some(guest_log::BASE64) => BASE64
+            .decode(text)
+            .map_err(|error| RequestError::invalid(format!("{topic}: invalid base64: {error}"))),
+        Some(other) => {
+            let other = other.escape_debug();
+            let text = format!("{topic}: encoding `{other}`: expected UTF-8 or base64");
+            Err(RequestError::invalid(text))
+        }
+    }
+}
+
+/// The tasks whose input is written: one by one, or all together (`None`).
+fn input_tasks(
+    topic: &str,
+    data: &Data<'_>,
+    ntasks: u64,
+) -> Result<Vec<Option<u32>>, RequestError> {
+    if *data.rank == *"all" {
+        return Ok(vec![None]);
+    }
+    let ranks: IdSet = data
+        .rank
+        .parse()
+        .map_err(|error| RequestError::invalid(format!("{topic}: rank: {error}")))?;
+    let tasks: Vec<_> = ranks.iter().map(Some).collect();
+    match tasks
+        .iter()
+        .flatten()
+        .find(|task| u64::from(**task) >= ntasks)
+    {
+        Some(task) => Err(RequestError::invalid(format!(
+            "{topic}: rank {task}: the job has {ntasks} tasks"
+        ))),
+        None if tasks.is_empty() => Err(RequestError::invalid(format!("{topic}: no rank"))),
+        None => Ok(tasks),
+    }
+}
+
+fn not_accepted(id: JobId) -> RequestError {
+    RequestError::new(ENOSYS, format!("job {id} does not take standard input now"))
+}
