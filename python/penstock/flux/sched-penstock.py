@@ -37,6 +37,7 @@ ERROR_SEVERITY = 3
 # The folder above the package: `site-packages`, or that of the sources.
 SITE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PR_SET_PDEATHSIG = 1
+END_TIMEOUT_S = 10
 
 
 class SchedPenstock(BrokerModule):
@@ -139,6 +140,11 @@ class SchedPenstock(BrokerModule):
         """Lets the scheduler unregister its services and end."""
         if self._process.poll() is None:
             self._process.terminate()
+            try:
+                self._process.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                # The broker does not answer: its disconnect frees the services.
+                self._process.kill()
         os.set_blocking(self._process.stderr.fileno(), True)
         for data in iter(lambda: os.read(self._process.stderr.fileno(), 65536), b""):
             self._forward(data)
