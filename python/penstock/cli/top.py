@@ -234,6 +234,9 @@ def _key(screen: curses.window, wait_s: float) -> str | None:
         return None
     if isinstance(key, str):
         return {"\r": "\n", "\x1b": "ESC", "\x7f": "BACKSPACE", "\b": "BACKSPACE"}.get(key, key)
+    if key == curses.KEY_RESIZE:
+        # What was written for the former size is in the wrong place.
+        screen.redrawwin()
     names = {
         curses.KEY_UP: "UP",
         curses.KEY_DOWN: "DOWN",
