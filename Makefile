@@ -105,7 +105,7 @@ install-capi: capi  ## The C library below PREFIX (/usr/local)
 test-capi: capi  ## The C library's programs, with AddressSanitizer and valgrind
 	rust/capi/tests/run.sh $(CAPI)
 
-test-optional: $(VENV)/.checked  ## What needs numpy, pyarrow or PyYAML: arrays as columns, Parquet, groups of nodes in YAML
+test-optional: $(VENV)/.checked  ## Features that need numpy, pyarrow or PyYAML: arrays as columns, Parquet, groups of nodes in YAML
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow PyYAML
 	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py \
 		tests/unit/library/test_compat_clustershell.py
@@ -222,7 +222,7 @@ bench-instance: $(VENV)/.built  ## An instance with a million pending jobs next 
 # PENDING_JOBS are pending meanwhile.
 PENDING_JOBS ?= 0
 
-bench-profile: $(VENV)/.built  ## Where the CPU time of a simulated job goes, by stage; needs perf
+bench-profile: $(VENV)/.built  ## The CPU time of each stage of a simulated job; needs perf
 	$(BIN)/python bench/profile_job.py --pending $(PENDING_JOBS)
 
 SOAK_JOBS ?= 10000000

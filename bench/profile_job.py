@@ -1,4 +1,4 @@
-"""Where the CPU time of a simulated job goes: `make bench-profile`, `python bench/profile_job.py`.
+"""The CPU time of each stage of a simulated job: `make bench-profile`.
 
 Passes copies of a job through an instance with a durable store while `perf` samples the daemon.
 Prints the microseconds of a job by stage, and the functions with the most samples in each.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INTRODUCTION = "Resource sets and a scheduler for clusters."
 EXIT_CODES = [
     ("0", "success"),
-    ("1", "an error, which is told in a line"),
+    ("1", "an error, which is described in a line"),
     ("2", "the command line is invalid"),
     ("69", "there is no instance at the address"),
     ("other", "that of a job or command, for the verbs that say so"),

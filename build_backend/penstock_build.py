@@ -57,7 +57,7 @@ PROGRAMS = [
     ("penstock-exec", "penstock-exec", True),
     ("penstock-imp", "penstock-imp", False),
 ]
-# Where shells look for completion scripts, below `share`.
+# The places of completion scripts, below `share`.
 COMPLETIONS = {
     "bash": "bash-completion/completions/penstock",
     "zsh": "zsh/site-functions/_penstock",

@@ -73,7 +73,7 @@ def _stop_signals() -> Iterator[socket.socket]:
 
 
 def _readable(sources: list[socket.socket], delay: float | None) -> list[socket.socket]:
-    """Those of the sources that are readable within `delay` seconds."""
+    """The sources that are readable within `delay` seconds."""
     return select.select(sources, [], [], delay)[0]
 
 

@@ -60,7 +60,7 @@ def test_output_of_jobs_reaches_the_command_that_runs_them(flux):
 def test_standard_input_is_that_of_the_job(flux):
     option = "-oinput.stdin.type=service"
     assert flux("run", option, "cat", stdin="a\nb\n") == "a\nb\n"
-    # Without a task that reads, data is an error and its end is none.
+    # Without a task that reads, data is an error; the end of the input is not.
     assert flux("run", "echo", "x", stdin="") == "x\n"
 
 

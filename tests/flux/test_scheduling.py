@@ -1,4 +1,4 @@
-"""What users and administrators of Flux do, with sched-penstock as the scheduler."""
+"""The commands of Flux's users and administrators, with sched-penstock as the scheduler."""
 
 from __future__ import annotations
 

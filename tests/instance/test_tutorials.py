@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 MARK = "@@ command"
-# What differs between two runs: ids of jobs, users, times, durations.
+# Texts that differ between two runs: ids of jobs, users, times, durations.
 DIFFERENT = [
     (re.compile(r"ƒ[1-9A-HJ-NP-Za-km-z]+"), "JOB"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[ T]"), ""),

@@ -18,7 +18,7 @@ def local(start):
 
 
 class Emulator:
-    """What is on the screen of a terminal: curses writes only what has changed."""
+    """The contents of the screen of a terminal: curses writes only what has changed."""
 
     def __init__(self, terminal, rows: int = 30, columns: int = 100) -> None:
         self.terminal = terminal

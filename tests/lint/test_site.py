@@ -16,7 +16,7 @@ from penstock.cli import VERBS
 FOLDER = os.environ.get("PENSTOCK_SITE")
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="the site is not built: `make docs`")
 SITE = Path(FOLDER or ".")
-# Words that somebody looks for, and the page that explains them.
+# Words that a reader searches for, and the page that explains them.
 SEARCHED = {
     "install": "install/",
     "stdin": "execution/",

@@ -95,7 +95,7 @@ def main(mode, library, tests, *modules):
     for _ in range(RUNS):
         result = Result()
         names = unittest.defaultTestLoader.loadTestsFromNames(modules)
-        # What tests print is no part of the result.
+        # The output of tests is not part of the result.
         stdout, sys.stdout = sys.stdout, io.StringIO()
         try:
             names.run(result)

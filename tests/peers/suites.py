@@ -120,7 +120,7 @@ def main() -> int:
             wrong = {name: outcome for name, (outcome, _) in ours.items() if name not in passed}
             wrong.update({name: "missing" for name in theirs if name not in ours})
             for name, outcome in wrong.items():
-                # What fails with the library itself, such as for lack of a program, says nothing.
+                # A test that fails with the library itself, as for lack of a program, says nothing.
                 if theirs.get(name, ("passed",))[0] == "passed" and name not in EXCLUDED:
                     failed = True
                     print(f"{name}: {outcome}", file=sys.stderr)

@@ -146,7 +146,7 @@ class Frames:
         for _ in range(random.randint(1, 3)):
             self._damage(damaged)
         if random.random() < 0.9:
-            # With the right length the stream goes on after the frame.
+            # With the right length the stream continues after the frame.
             size = max(0, len(damaged) - HEADER_BYTES)
             damaged[4:HEADER_BYTES] = size.to_bytes(4, "big")
         return bytes(damaged)

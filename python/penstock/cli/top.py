@@ -108,7 +108,7 @@ class _Log:
         os.set_blocking(self._descriptor, False)
 
     def read(self) -> str:
-        """What has come since the last call; at most `LOG_BYTES`."""
+        """The output since the last call; at most `LOG_BYTES`."""
         try:
             return os.read(self._descriptor, LOG_BYTES).decode(errors="replace")
         except BlockingIOError:
@@ -235,7 +235,7 @@ def _key(screen: curses.window, wait_s: float) -> str | None:
     if isinstance(key, str):
         return {"\r": "\n", "\x1b": "ESC", "\x7f": "BACKSPACE", "\b": "BACKSPACE"}.get(key, key)
     if key == curses.KEY_RESIZE:
-        # What was written for the former size is in the wrong place.
+        # Text that was written for the former size is in the wrong place.
         screen.redrawwin()
     names = {
         curses.KEY_UP: "UP",

@@ -51,7 +51,7 @@ class QueueRow:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What an instance answered at one time.
+    """The responses of an instance at one time.
 
     Attributes:
         now: seconds since the epoch.

@@ -105,7 +105,7 @@ class Line(NamedTuple):
 
 
 class View:
-    """What is on the screen.
+    """The contents of the screen.
 
     Args:
         uri: the address of the instance.

@@ -106,7 +106,7 @@ async def _run(options: StartOptions) -> int | None:
 
 
 def _notifying(options: StartOptions, service_manager: ServiceManager) -> StartOptions:
-    """The options with which the service manager is told that the instance is ready."""
+    """The options with which the instance notifies the service manager that it is ready."""
     on_ready = options.on_ready
 
     def notify(resources: ResourceSet) -> None:

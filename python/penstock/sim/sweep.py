@@ -70,7 +70,7 @@ class Point:
     Attributes:
         load: offered load, as a share of the machine; None for that of the workload.
         policy: what it is called in tables.
-        metrics: by the key of `METRICS`; None where no run has a value.
+        metrics: by the key of `METRICS`; None if no run has a value.
     """
 
     load: float | None

@@ -105,7 +105,7 @@ pub trait Kernel {
 
     /// Whether a process is a child of this reaper that an earlier one has started, and of which this one gets the wait
     /// status: a standby gets the children of the reaper whose place it takes. The process may have ended.
-    fn has_inherited(&mut self, process: ProcessId) -> bool;
+    fn has_inherited(&self, process: ProcessId) -> bool;
 
     /// Begins to watch a process that is not a child. Returns whether it is running. Its end is reported to
     /// [`Reaper::note_orphan_end`](crate::Reaper::note_orphan_end).

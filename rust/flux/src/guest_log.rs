@@ -102,9 +102,9 @@ pub const SHELL_INIT: &str = "shell.init";
 /// The tasks run.
 pub const SHELL_START: &str = "shell.start";
 /// The tasks have ended.
-pub const COMPLETE: &str = "complete";
+pub const TASKS_COMPLETE: &str = "complete";
 /// The execution has ended on all nodes.
-pub const DONE: &str = "done";
+pub const EXECUTION_DONE: &str = "done";
 
 /// The context of `shell.init`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -95,7 +95,7 @@ pub struct Reference {
     /// `dirref` or `valref`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Where its data is.
+    /// The place of its data.
     pub data: [&'static str; 1],
 }
 

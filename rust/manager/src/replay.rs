@@ -250,7 +250,7 @@ impl Restored {
     ) -> Result<State, RestoreFault> {
         let same = previous.filter(|previous| differs_by_id_alone(previous, job));
         let record = match same.and_then(|previous| self.cx.jobs.record(previous.id)) {
-            // What a job has in the tables of the elastic module is its own.
+            // The entries of a job in the tables of the elastic module are its own.
             Some(record) if record.elastic().is_none() => {
                 self.elastic.observe(job.id);
                 record.with_id(job.id)

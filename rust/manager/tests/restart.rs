@@ -495,7 +495,7 @@ fn a_long_queue_is_resumed_in_slices_by_priority() {
     assert_eq!(bench.row(raised)["priority"], 21);
     drop(bench);
 
-    // What each has of its own and what all share come back.
+    // The events of each job and those that all share are restored.
     let mut bench = directory.open(settings(), 1000.0);
     bench.advance();
     assert_eq!(restarts(&mut bench, late), 2);

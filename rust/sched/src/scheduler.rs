@@ -50,7 +50,7 @@ pub enum Phase {
     Running,
     /// The service names are being unregistered.
     Stopping,
-    /// The scheduler has ended because it was asked to.
+    /// The scheduler has ended on request.
     Stopped,
     /// The scheduler has ended, with the reason.
     Failed(String),

@@ -233,7 +233,7 @@ def test_queues_show_their_state(view):
     assert view.view == "jobs"
 
 
-def test_a_limit_is_told(view):
+def test_a_limit_is_shown(view):
     assert f"the first {MAX_JOBS}" not in text(view)[-1]
     view.update(Snapshot(now=NOW, jobs=[job(n, "n") for n in range(MAX_JOBS)]))
     assert f"the first {MAX_JOBS}" in text(view)[-1]

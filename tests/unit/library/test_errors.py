@@ -14,7 +14,7 @@ from penstock import errors
 PACKAGE = Path(penstock.__file__).parent
 MODULES = {
     PACKAGE / "errors.py",
-    # Those of the drop-in modules, which `import penstock` does not load.
+    # The exceptions of the drop-in modules, which `import penstock` does not load.
     PACKAGE / "compat" / "ClusterShell" / "errors.py",
 }
 NAMES = {

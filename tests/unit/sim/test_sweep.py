@@ -10,7 +10,7 @@ from penstock.cli import main
 from penstock.sim import machine, runs, workload
 from penstock.sim.sweep import Band, sweep
 
-SMALL = ["sim", "--lublin", "60", "--cores", "64"]
+SMALL_WORKLOAD = ["sim", "--lublin", "60", "--cores", "64"]
 
 
 def test_a_band_is_the_interval_of_students_distribution():
@@ -40,7 +40,9 @@ def test_points_are_the_means_of_the_runs():
 
 
 def test_a_table_of_loads(capsys):
-    assert main([*SMALL, "--loads", "0.5,0.9", "--seeds", "3", "--policy", "fcfs,easy"]) == 0
+    assert (
+        main([*SMALL_WORKLOAD, "--loads", "0.5,0.9", "--seeds", "3", "--policy", "fcfs,easy"]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(": 3 seeds, on one pool of 64 cores")
     assert lines[2].split()[:2] == ["load", "policy"]
@@ -50,12 +52,12 @@ def test_a_table_of_loads(capsys):
 
 
 def test_objects_for_programs(capsys):
-    assert main([*SMALL, "--seeds", "2", "--seed", "5", "--json"]) == 0
+    assert main([*SMALL_WORKLOAD, "--seeds", "2", "--seed", "5", "--json"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (row["load"], row["policy"]) == (None, "easy")
     waits = []
     for seed in ("5", "6"):
-        assert main([*SMALL, "--seed", seed, "--json"]) == 0
+        assert main([*SMALL_WORKLOAD, "--seed", seed, "--json"]) == 0
         waits.append(json.loads(capsys.readouterr().out)["runs"][0]["wait_mean"])
     assert row["wait_mean"]["mean"] == pytest.approx(sum(waits) / 2)
     assert row["wait_mean"]["seeds"] == 2

@@ -384,7 +384,7 @@ class NodeSetBase:
         """`other` as a set.
 
         Raises:
-            TypeError: it is none.
+            TypeError: it is not a node set.
         """
         if not isinstance(other, NodeSetBase):
             raise TypeError("Binary operation only permitted between NodeSetBase")

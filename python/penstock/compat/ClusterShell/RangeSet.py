@@ -238,7 +238,7 @@ class RangeSet:
             self._add_odd(run)
             return
         if width:
-            # Those with all digits have no zero in front.
+            # Indexes with all digits have no zero in front.
             least = 10 ** (width - 1)
             if start < least:
                 padded = range(start, min(stop, least - 1) + 1, step)
@@ -1093,7 +1093,7 @@ class RangeSetND:
 
     # Combination.
 
-    def _changed(self, veclist: list[list[RangeSet]]) -> None:
+    def _set_vectors(self, veclist: list[list[RangeSet]]) -> None:
         self._veclist = veclist
         self._dirty = True
 
@@ -1118,18 +1118,18 @@ class RangeSetND:
         vectors = _vectors(other, copy=False)
         if strict and (missing := _subtract(vectors, self._veclist)):
             raise KeyError(tuple(str(rangeset[0]) for rangeset in missing[0]))
-        self._changed(_subtract(self._veclist, vectors))
+        self._set_vectors(_subtract(self._veclist, vectors))
 
     def intersection_update(self, other: RangeSetND | Iterable[Vector]) -> None:
         """Keeps only the vectors that are also in another set."""
         if other is not self:
-            self._changed(_intersect(self._veclist, _vectors(other, copy=False)))
+            self._set_vectors(_intersect(self._veclist, _vectors(other, copy=False)))
 
     def symmetric_difference_update(self, other: RangeSetND | Iterable[Vector]) -> None:
         """Keeps the vectors that are in exactly one of the sets."""
         vectors = _vectors(other)
         only = _subtract(vectors, self._veclist)
-        self._changed(_subtract(self._veclist, vectors) + only)
+        self._set_vectors(_subtract(self._veclist, vectors) + only)
 
     def union(self, other: RangeSetND | Iterable[Vector]) -> Self:
         """The vectors of either set."""
@@ -1220,7 +1220,7 @@ def _subtract(left: list[list[RangeSet]], right: list[list[RangeSet]]) -> list[l
             if not all(common):
                 rest.append(box)
                 continue
-            # What lies outside on one axis, and inside on all axes before.
+            # The part that lies outside on one axis, and inside on all axes before.
             for axis, inside in enumerate(common):
                 outside = box[axis] - inside
                 if outside:

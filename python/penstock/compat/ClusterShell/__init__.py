@@ -11,7 +11,7 @@ Example:
     >>> str(NodeSet("node[1-9/2]") | NodeSet("node2"))
     'node[1-3,5,7,9]'
 
-What executes commands on nodes, such as `ClusterShell.Task`, raises `NotImplementedError`.
+Classes that execute commands on nodes, such as `ClusterShell.Task`, raise `NotImplementedError`.
 """
 
 from typing import NoReturn

@@ -258,7 +258,7 @@ impl Kernel for LinuxKernel {
         procfs::session_members(sessions)
     }
 
-    fn has_inherited(&mut self, process: ProcessId) -> bool {
+    fn has_inherited(&self, process: ProcessId) -> bool {
         let Some((name, stat)) = procfs::named_stat(process.pid) else {
             return false;
         };

@@ -46,7 +46,7 @@ const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.
 const PUBLIC_DIRECTORY_LEVELS: usize = 3;
 
-/// The longest wait for the end of a process that has started a reaper in vain: the standby of a killed one does not end.
+/// The longest wait for the end of a process that has failed to start a reaper: the standby of a killed one does not end.
 const MAX_REAPER_END: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,

@@ -1,7 +1,7 @@
 //! The standby of a reaper: the parent of the reaper's process, which takes its place when it is killed.
 //!
 //! When a process ends, the kernel passes its children on to the nearest subreaper among its ancestors. The standby of a
-//! killed reaper therefore gets the tasks as children of its own, ended ones that nobody has waited for included, and
+//! killed reaper therefore gets the tasks as children of its own, ended ones without a wait included, and
 //! with them their wait statuses.
 
 use std::fs::File;

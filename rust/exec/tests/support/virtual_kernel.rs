@@ -292,7 +292,7 @@ impl Kernel for VirtualKernel {
         members.map(member).collect()
     }
 
-    fn has_inherited(&mut self, process: ProcessId) -> bool {
+    fn has_inherited(&self, process: ProcessId) -> bool {
         let running = self.processes.get(&process.pid);
         running
             .is_some_and(|found| found.parent == REAPER && found.start_time == process.start_time)

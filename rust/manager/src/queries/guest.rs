@@ -116,12 +116,12 @@ pub(crate) fn execution_events(cx: &mut Context, id: JobId, event: &Event) -> Ve
         eventlog::FINISH => {
             let status = event.read().map_or(0, |finish: Finish| finish.status);
             let complete = Complete { status };
-            vec![Event::with(at, guest_log::COMPLETE, &complete)]
+            vec![Event::with(at, guest_log::TASKS_COMPLETE, &complete)]
         }
         eventlog::RELEASE => {
             let release: Option<eventlog::Release> = event.read();
             let is_final = release.is_some_and(|release| release.is_final);
-            let done = is_final.then(|| Event::new(at, guest_log::DONE));
+            let done = is_final.then(|| Event::new(at, guest_log::EXECUTION_DONE));
             done.into_iter().collect()
         }
         _ => Vec::new(),
@@ -220,7 +220,7 @@ pub(crate) struct Relays {
     /// The requests by matchtag.
     by_matchtag: HashMap<u32, Relay>,
     inputs: BTreeMap<u64, InputRelay>,
-    /// Where each writer continues.
+    /// The position at which each writer continues.
     writers: BTreeMap<Writer, InputPosition>,
     last_number: u64,
 }

@@ -194,7 +194,7 @@ impl Workload {
         self.0.pool_origin()
     }
 
-    /// What was assumed about the jobs, as sentences.
+    /// The assumptions about the jobs, as sentences.
     #[getter]
     fn assumptions(&self) -> Vec<String> {
         self.0.assumptions().to_vec()
