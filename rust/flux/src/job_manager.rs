@@ -360,7 +360,7 @@ pub struct StatsResponse<'a> {
     /// The size of the database in bytes, without its log.
     pub store_bytes: u64,
     /// Housekeeping, of which there is none, as Flux reports it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub housekeeping: HousekeepingStats,
 }
 
