@@ -359,7 +359,10 @@ fn ping_and_stats_are_answered() {
     exec.handle(&start(1, &json!({"duration": 9.0})), 0.0, &mut out);
     out.clear();
     for (topic, expected) in [
-        ("sim.ping", json!({"a": 1})),
+        (
+            "sim.ping",
+            json!({"a": 1, "route": "", "userid": u32::MAX, "rolemask": 0, "rank": 0}),
+        ),
         ("sim.stats-get", json!({"running": 1})),
     ] {
         let request = Message::request(topic, r#"{"a":1}"#);

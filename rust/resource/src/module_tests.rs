@@ -269,7 +269,10 @@ fn malformed_requests_are_rejected_by_key() {
     assert!(bench.instance.events.is_empty());
     assert_eq!(
         bench.rpc("resource.ping", &json!({"seq": 7})),
-        (0, json!({"seq": 7}))
+        (
+            0,
+            json!({"seq": 7, "route": "", "userid": 1000, "rolemask": 5, "rank": 0})
+        )
     );
     assert_eq!(bench.rpc("groups.stats-get", &Value::Null), (0, json!({})));
 }
