@@ -26,6 +26,7 @@ __all__ = [
     "Error",
     "FailuresError",
     "FilesError",
+    "ForbiddenError",
     "FormatError",
     "HostlistError",
     "IdsetError",
@@ -49,6 +50,7 @@ __all__ = [
     "StartError",
     "StoreError",
     "TargetError",
+    "TooManyListenersError",
     "TraceError",
     "UsageError",
     "WireError",
@@ -301,6 +303,14 @@ class RequestError(Exception):
         super().__init__(errnum, text)
         self.errnum = errnum
         self.text = text
+
+
+class TooManyListenersError(Exception):
+    """A page of `penstock web` cannot be live: too many are open."""
+
+
+class ForbiddenError(Exception):
+    """The reader of a page of `penstock web` lacks the permission for an action."""
 
 
 class DetachedError(Exception):

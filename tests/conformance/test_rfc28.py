@@ -202,7 +202,8 @@ def test_a_job_on_a_target_that_goes_down_is_left_alone():
 def test_the_scheduler_logs_an_error_to_acquire_and_exits(caplog):
     caplog.set_level(logging.INFO)
     wire = Wire({"service.add": [{}], "resource.acquire": [{"errnum": errno.EBUSY}]})
-    assert _converse(wire, Scheduler(), SystemClock()) == 1
+    readable = lambda sources, _delay: sources[:1]  # noqa: E731
+    assert _converse(wire, Scheduler(), SystemClock(), None, readable) == 1
     assert wire.topics[-1] == "resource.acquire"
     assert f"resource.acquire failed with errnum {errno.EBUSY}" in caplog.text
     # Also as the end of a stream that started well.

@@ -20,13 +20,13 @@ job-manager.exec-hello job-manager.sched-ready job-manager.nosuch job-list.list-
 job-info.eventlog-watch-cancel kvs.commit kvs.lookup resource.drain resource.undrain resource.status
 resource.sched-status service.add service.remove service.list event.subscribe event.unsubscribe
 attr.get config.get broker.ping job-exec.kill job-exec.expiration job-exec.output job-exec.nosuch
-sched.free sched.expiration sched.nosuch feasibility.check resource.history resource.shrink
+sched.expiration sched.nosuch feasibility.check resource.history resource.shrink
 resource.grow resource.property-add resource.property-remove resource.expiration resource.unmonitor
 resource.acquire-cancel resource.monitor-cancel resource.stats-get groups.get config.reload
 """.split()
 STREAMS = """
 job-list.list job-list.wait job-info.eventlog-watch job-exec.output resource.acquire
-job-manager.sched-hello resource.monitor
+job-manager.sched-hello resource.monitor sched.free
 """.split()
 VALUES = [None, -1, 0, 2**63, 2**64, 1.5, "", "x", "0-", "ƒ1", [], [[]], {}, {"a": {}}, True, "\0"]
 KEYS = """

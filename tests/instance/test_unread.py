@@ -156,7 +156,7 @@ def test_a_long_listing_respects_backpressure_and_yields_to_other_clients(tmp_pa
             other = await RawClient.connect(path)
             await other.send("job-manager.ping", {"seq": 1})
             (pong,) = await other.receive()
-            assert pong.object() == {"seq": 1}
+            assert pong.object()["seq"] == 1
             await other.send("job-list.list", {"max_entries": 1}, flags=64)
             (rows,) = await other.receive_until_end()
             assert [row["id"] for row in rows.object()["jobs"]] == ids[:1]
@@ -199,7 +199,7 @@ def test_a_request_about_many_jobs_yields_to_other_clients(tmp_path):
             nursery.start_soon(receive)
             await other.send("job-manager.ping", {"seq": 1})
             (pong,) = await other.receive()
-            assert pong.object() == {"seq": 1}
+            assert pong.object()["seq"] == 1
             assert not answered
             await other.stream.aclose()
 

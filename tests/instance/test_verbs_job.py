@@ -161,7 +161,7 @@ def test_the_time_left_of_jobs(sim):
     env = {"PENSTOCK_JOB_ID": ""}
     done = sim.penstock("timeleft", env=env)
     assert done.returncode == 1
-    assert "this runs in no job: expected a job id" in done.stderr
+    assert "not in a job: expected a job id" in done.stderr
 
 
 def test_the_time_left_of_the_instance_in_a_job(start):

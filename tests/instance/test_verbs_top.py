@@ -119,7 +119,9 @@ def test_the_terminal_is_restored_after_an_interrupt(local):
         assert not terminal.terminal.is_raw()
 
 
-def test_top_follows_the_size_of_the_terminal(local):
+def test_top_follows_the_size_of_the_terminal(local, monkeypatch):
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("COLUMNS", "80")
     with top(local) as terminal:
         terminal.resize(10, 24)
         lines = terminal.wait_for("[jobs]  order: order  a+")

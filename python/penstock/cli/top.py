@@ -75,6 +75,9 @@ def main(args: argparse.Namespace) -> int:
 
         # Esc is a key, too: the rest of a sequence comes at once.
         os.environ.setdefault("ESCDELAY", "25")
+        # With these curses would not follow the size of the terminal.
+        for name in ("LINES", "COLUMNS"):
+            os.environ.pop(name, None)
         with suppress(KeyboardInterrupt):
             curses.wrapper(_Screen(view, client, args.clock, args.interval).run)
     return 0

@@ -12,7 +12,7 @@ import trio
 
 from penstock._core import topic
 from penstock.cli.text import safe_lines
-from penstock.errors import NoInstanceError, RpcError
+from penstock.errors import NoInstanceError, RpcError, TooManyListenersError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,10 +29,6 @@ OUTPUT_INTERVAL_S = 0.2
 MAX_TEXT = 65536
 MAX_LISTENERS = 200
 SERVICES = (topic.job_list.JOB_STATS, topic.resource.STATUS)
-
-
-class TooManyListenersError(Exception):
-    """There are `MAX_LISTENERS` already."""
 
 
 def message(event: str, data: Any) -> str:

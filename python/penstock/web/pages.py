@@ -17,10 +17,18 @@ from starlette.routing import Route
 
 from penstock._core import URGENCY_EXPEDITE, IDset, fluid_parse, job_state
 from penstock.cli.planned import expected
-from penstock.errors import JobspecError, NoInstanceError, NotFoundError, RpcError, TargetError
+from penstock.errors import (
+    ForbiddenError,
+    JobspecError,
+    NoInstanceError,
+    NotFoundError,
+    RpcError,
+    TargetError,
+    TooManyListenersError,
+)
 from penstock.web import charts, figures, live, machine, timeline
 from penstock.web.render import FOLDER, environment
-from penstock.web.view import ForbiddenError, MachineCache, View, reader_of
+from penstock.web.view import MachineCache, View, reader_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +125,7 @@ class Site:
             NoInstanceError: (503, "The instance is not reachable"),
             TargetError: (409, "Rejected"),
             RpcError: (409, "Rejected"),
-            live.TooManyListenersError: (503, "Too many open pages"),
+            TooManyListenersError: (503, "Too many open pages"),
         }
         handlers: dict[Any, Any] = {
             kind: partial(self._failed, status, title) for kind, (status, title) in answers.items()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import URGENCY_DEFAULT, URGENCY_EXPEDITE, topic
 from penstock.cli.topdata import NodeRow, node_rows
-from penstock.errors import NotFoundError, RpcError
+from penstock.errors import ForbiddenError, NotFoundError, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -29,10 +29,6 @@ OUTPUT_TAIL_BYTES = 65536
 # Output is read from its begin: of more than this the end is not shown.
 MAX_OUTPUT_BYTES = 8 << 20
 MACHINE_AGE_S = 1.0
-
-
-class ForbiddenError(Exception):
-    """The reader may not do this."""
 
 
 @dataclass(frozen=True)

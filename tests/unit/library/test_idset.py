@@ -427,7 +427,7 @@ def test_verb_reads_bytes_that_are_no_text(penstock: Run) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["", "bogus", "nth x 1", "nth", "slice 1 2", "slice 1:2:0 3", "slice a:b 1", "split 0 1"],
+    ["", "bogus", "nth x 1", "nth", "slice x 2", "slice 1:2:0 3", "slice a:b 1", "split 0 1"],
 )
 def test_verb_names_bad_usage(penstock: Run, arguments: str) -> None:
     code, out, error = penstock(*arguments.split())

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from penstock.errors import NoInstanceError
+from penstock.errors import NoInstanceError, TooManyListenersError
 from penstock.web import live
 from penstock.web.live import Changes, EventStream, JobMessages
 
@@ -110,7 +110,7 @@ def test_the_number_of_listeners_is_limited(monkeypatch):
                 changes.check_listeners()
                 nursery.start_soon(changes.send, send)
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(live.TooManyListenersError):
+            with pytest.raises(TooManyListenersError):
                 changes.check_listeners()
             nursery.cancel_scope.cancel()
         changes.check_listeners()
