@@ -245,7 +245,7 @@ def test_submissions_are_rejected_while_the_store_cannot_be_written(tmp_path):
 
     # Files cannot grow beyond a limit, as on a disk that is full.
     penstock = f"{sys.executable} -m penstock"
-    submit = f"{penstock} submit --cc=1-500 -t 1h true > /dev/null"
+    submit = f"{penstock} submit --cc=1-10000 -t 1h true > /dev/null"
     script = f"{submit}; {submit}; {penstock} services > /dev/null; echo services $?"
     options = ["--nodes", "1", "--state", str(tmp_path / "full"), "--socket", str(tmp_path / "s")]
     done = subprocess.run(
