@@ -581,9 +581,9 @@ fn ping_and_stats_are_answered() {
     bench.alloc(2, 2);
     bench.alloc(3, 2);
     let answers = bench.request("sched.ping", &json!({"seq": 7}));
-    assert_eq!(body(&answers[0]), json!({"seq": 7}));
+    assert_eq!(body(&answers[0])["seq"], json!(7));
     let answers = bench.request("feasibility.ping", &json!({}));
-    assert_eq!(body(&answers[0]), json!({}));
+    assert_eq!(body(&answers[0])["rank"], json!(0));
     let answers = bench.request("sched.stats-get", &json!({}));
     let none = json!({"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0});
     let mut stats = body(&answers[0]);
