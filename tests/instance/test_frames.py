@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.survival.frames import run
+from tests.survival.frames import MAX_NEW_DESCRIPTORS, run
 
 FRAMES = 20_000
 
@@ -27,4 +27,5 @@ def test_an_instance_outlives_damaged_frames(directory):
     report = run(directory, seed, FRAMES)
     assert not report.errors, f"seed {seed}:\n{report}\n{report.errors}"
     assert report.received > FRAMES / 2
-    assert report.connections > 2
+    # One descriptor of each connection would be too many.
+    assert report.connections > MAX_NEW_DESCRIPTORS
