@@ -233,18 +233,26 @@ def measure_curves(directory: Path, jobs: int, copies: int) -> None:
     draw(directory, "instance-nodes", (title, "nodes", True), nodes)
 
 
+# HyperQueue rejects the message of a larger job.
+MAX_HYPERQUEUE_TASKS = 100_000
+
+
 def submit_to_hyperqueue(tasks: int, pipe: Connection) -> None:
     """Sends the tasks/s of a submission to a HyperQueue server, and its bytes a task."""
     from hyperqueue import Job, LocalCluster
 
     with silenced(), LocalCluster() as cluster:
         client = cluster.client()
-        job = Job()
-        for _ in range(tasks):
-            job.program(["true"])
+        jobs = []
+        for first in range(0, tasks, MAX_HYPERQUEUE_TASKS):
+            job = Job()
+            for _ in range(min(MAX_HYPERQUEUE_TASKS, tasks - first)):
+                job.program(["true"])
+            jobs.append(job)
         before = rss(os.getpid())
         began = time.perf_counter()
-        client.submit(job)
+        for job in jobs:
+            client.submit(job)
         took = time.perf_counter() - began
         pipe.send((tasks / took, (rss(os.getpid()) - before) / tasks))
 
