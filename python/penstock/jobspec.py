@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import fnmatch
 import math
 import os
 import re
+import stat
 from datetime import datetime
 from pathlib import Path
 from string import Template
@@ -140,6 +142,27 @@ def from_command(
     for path, value in (setattr or {}).items():
         set_attribute(spec, path, value)
     return spec
+
+
+def file_object(content: bytes, permissions: int = 0o600) -> dict[str, Any]:
+    r"""A file for `attributes.system.files`, as a file system object (RFC 37).
+
+    Args:
+        content: the bytes of the file; in base64 if they are not UTF-8.
+        permissions: the permission bits.
+
+    Examples:
+        >>> spec = from_command(["cat", "{{tmpdir}}/data"], environment={}, cwd="/")
+        >>> set_attribute(spec, "system.files", {"data": file_object(b"1\n")})
+        >>> spec["attributes"]["system"]["files"]["data"]["size"]
+        2
+    """
+    try:
+        encoding, data = "utf-8", content.decode()
+    except UnicodeDecodeError:
+        encoding, data = "base64", base64.b64encode(content).decode()
+    mode = stat.S_IFREG | permissions
+    return {"mode": mode, "size": len(content), "encoding": encoding, "data": data}
 
 
 def _resources(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -85,6 +86,52 @@ def test_files_of_a_jobspec_are_in_the_directory_of_the_job(local):
         client.wait_one(job)
     (row,) = map(json.loads, local.lines("info", "--json", JobId(job).f58))
     assert "file `../x`: expected a relative path without `..`" in json.dumps(row)
+
+
+def test_added_files_are_stored_with_the_job(local, tmp_path):
+    data = tmp_path / "data"
+    data.write_bytes(b"one\xff\n")
+    data.chmod(0o640)
+    script = tmp_path / "script"
+    script.write_text('#!/bin/sh\ncd "$PENSTOCK_JOB_TMPDIR"; stat -c "%n %a" "$@"; cat "$1" d/b\n')
+    options = [f"--add-file={data}", f"--add-file=a/s:700={script}", "--add-file=d/b:0444=x\ny"]
+    spec = local.lines("submit", "--dry-run", *options, "true")
+    (job,) = local.lines("submit", "--urgency=hold", *options, "{{tmpdir}}/a/s", "data", "d/b")
+    data.write_text("changed")
+    script.unlink()
+    local.lines("urgency", job, "default")
+    assert local.penstock("wait", job).returncode == 0
+    with Client(local.uri) as client:
+        output = b"".join(part for _, part in client.output(JobId(job)))
+    assert output == b"data 640\nd/b 444\none\xff\nx\ny"
+    files = json.loads(spec[0])["attributes"]["system"]["files"]
+    assert files["data"] == {
+        "mode": 0o100640,
+        "size": 5,
+        "encoding": "base64",
+        "data": base64.b64encode(b"one\xff\n").decode(),
+    }
+
+
+def test_copies_and_scripts_have_their_added_files(local, tmp_path):
+    for copy in "12":
+        (tmp_path / f"run-{copy}").write_text(f"of {copy} {{cc}}\n")
+    add = f"--add-file=p={tmp_path}/run-{{cc}}"
+    jobs = local.lines("submit", "--cc=1-2", add, "cat", "{{tmpdir}}/p")
+    assert local.penstock("wait", *jobs).returncode == 0
+    assert [local.lines("logs", job) for job in jobs] == [["of 1 {cc}"], ["of 2 {cc}"]]
+    script = tmp_path / "script"
+    script.write_text(
+        "#!/bin/sh\n"
+        '# flux: --add-file=q="""\n# flux: of a\n# flux: directive\n# flux: """\n'
+        'cat "$PENSTOCK_JOB_TMPDIR/p" "$PENSTOCK_JOB_TMPDIR/q"\n'
+    )
+    options = [f"--output={tmp_path}/out", f"--add-file=p={tmp_path}/run-1"]
+    assert local.penstock("batch", "--wait", *options, script).returncode == 0
+    assert (tmp_path / "out").read_text() == "of 1 {cc}\nof a\ndirective\n"
+    done = local.penstock("batch", "--add-file=script=/dev/null", script)
+    assert done.returncode == 2
+    assert "the name `script` is reserved for the script" in done.stderr
 
 
 def test_a_job_with_a_begin_time_and_a_bank(local):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from penstock.cli.submit import check_following, follow, register_following, sub
 from penstock.cli.text import json_text
 from penstock.client import Client
 from penstock.directives import parse
-from penstock.errors import DirectiveError, ScriptError
+from penstock.errors import DirectiveError, ScriptError, UsageError
+from penstock.jobspec import file_object
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -29,8 +29,7 @@ the command line override them. With --cc `{cc}` stands for the id in the option
 arguments, and in the line of --wrap; the script itself is not changed."""
 
 OUTPUT = "penstock-{{id}}.out"
-# A regular file that its owner may read, write and execute.
-SCRIPT_FILE_MODE = 0o100700
+SCRIPT_PERMISSIONS = 0o700
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +80,10 @@ def main(args: argparse.Namespace) -> int:
         text = script
         if wrap and words and copy is not None:
             text = script.replace(b"{cc}", str(copy).encode())
-        spec["attributes"]["system"]["files"] = {"script": _file(text)}
+        files = spec["attributes"]["system"].setdefault("files", {})
+        if "script" in files:
+            raise UsageError("--add-file: the name `script` is reserved for the script")
+        files["script"] = file_object(text, SCRIPT_PERMISSIONS)
     if args.dry_run:
         for spec in specs:
             print(json_text(spec))
@@ -157,12 +159,3 @@ def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, list) and key in first
     }
     return first | then | repeated
-
-
-def _file(script: bytes) -> dict[str, Any]:
-    """The script as a file system object (RFC 37)."""
-    try:
-        encoding, data = "utf-8", script.decode()
-    except UnicodeDecodeError:
-        encoding, data = "base64", base64.b64encode(script).decode()
-    return {"mode": SCRIPT_FILE_MODE, "size": len(script), "encoding": encoding, "data": data}

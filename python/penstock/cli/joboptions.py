@@ -5,15 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import stat
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import URGENCY_DEFAULT, IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency, warning
 from penstock.cli.parser import Parser
+from penstock.cli.text import safe
 from penstock.constraint import parse_requires
 from penstock.errors import Error, JobspecError, UsageError
-from penstock.jobspec import environment_from_rules, from_command, set_attribute
+from penstock.jobspec import (
+    environment_from_rules,
+    file_object,
+    from_command,
+    is_text,
+    set_attribute,
+)
 from penstock.rlimits import limits_from_rules
 
 if TYPE_CHECKING:
@@ -23,6 +33,9 @@ if TYPE_CHECKING:
 CC = "{cc}"
 # The environment variables of a copy with its id; the second one is Flux's.
 COPY_VARIABLES = ("PENSTOCK_CC", "FLUX_JOB_CC")
+# The permissions behind the name of a file of `--add-file`.
+PERMISSIONS = re.compile(r"(.*):(\d+)", re.ASCII | re.DOTALL)
+OCTAL = re.compile(r"[0-7]{3,4}")
 # Stands for `{cc}` in a trial: a noncharacter of Unicode, which no text of a user has.
 _MARK = "\ufdd0"
 
@@ -70,7 +83,6 @@ def _idset(text: str) -> IDset:
 
 # Options of Flux's verbs of submission that have no counterpart, and what to do instead.
 ABSENT_OPTIONS = {
-    "--add-file": "files are not copied with the job: name a path that its nodes can read",
     "--taskmap": "tasks are laid out in blocks: `penstock taskmap` shows them",
     "--cores": "give `--ntasks` and `--cores-per-task`",
     "--tasks-per-core": "give `--ntasks` and `--cores-per-task`",
@@ -235,6 +247,14 @@ def register(
         help="a jobspec attribute; VALUE is JSON or a string (default 1)",
     )
     add(
+        "--add-file",
+        action="append",
+        default=[],
+        metavar="[NAME[:PERMS]=]ARG",
+        help="store the file ARG in the job, for {{tmpdir}}/NAME (default: its own name) when it "
+        "runs; with a name ARG may also be the content, if it has a newline",
+    )
+    add(
         "--pmix",
         action="store_true",
         help="start a PMIx server, by which tasks can request resources",
@@ -325,7 +345,7 @@ def template(args: argparse.Namespace) -> dict[str, Any] | None:
 
 def _differ_by_text(args: argparse.Namespace) -> bool:
     """Whether the options with `{cc}` have the same meaning for every copy."""
-    others = [*args.dependency, *(key for key, _ in args.setopt)]
+    others = [*args.dependency, *args.add_file, *(key for key, _ in args.setopt)]
     others += [f"{key} {value}" for key, value in args.setattr]
     rules = [rule for rule in args.env if CC in rule]
     return all(map(_sets_variable, rules)) and not any(CC in text for text in others)
@@ -359,6 +379,8 @@ def _jobspec(
             attributes[f"shell.options.output.{stream}.label"] = True
         if getattr(args, "unbuffered", False):
             attributes[f"shell.options.output.{stream}.buffer.type"] = "none"
+    if files := dict(_added_file(fill(text)) for text in args.add_file):
+        attributes["system.files"] = files
     attributes |= getattr(args, "stream_attributes", {})
     attributes |= {f"shell.options.{fill(key)}": fill(value) for key, value in args.setopt}
     attributes |= {fill(key): fill(value) for key, value in args.setattr}
@@ -383,6 +405,34 @@ def _jobspec(
         setattr=attributes,
         clock=args.clock,
     )
+
+
+def _added_file(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the file system object of a file of `--add-file`."""
+    name, equals, source = text.partition("=")
+    if not equals:
+        name, source = Path(text).name, text
+    permissions: int | None = None
+    if equals and (found := PERMISSIONS.fullmatch(name)):
+        if not OCTAL.fullmatch(found[2]):
+            raise JobspecError(
+                f"--add-file={safe(text)}: expected octal permissions as 600 or 0755, "
+                f"found `{found[2]}`"
+            )
+        name, permissions = found[1], int(found[2], 8)
+    if not name or name.startswith("/") or ".." in name.split("/") or not is_text(name):
+        raise JobspecError(
+            f"--add-file={safe(text)}: expected the name of a file below the job's directory"
+        )
+    if equals and "\n" in source:
+        return name, file_object(os.fsencode(source), 0o600 if permissions is None else permissions)
+    try:
+        with Path(source).open("rb") as file:
+            if permissions is None:
+                permissions = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            return name, file_object(file.read(), permissions)
+    except OSError as error:
+        raise JobspecError(f"--add-file={safe(text)}: {error.strerror}") from error
 
 
 def _gpus_per_task(args: argparse.Namespace) -> int | str:

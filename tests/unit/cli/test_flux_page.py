@@ -58,5 +58,5 @@ def test_the_page_is_read():
 
 @pytest.mark.parametrize("verb", ["submit", "run", "batch", "alloc"])
 def test_absent_options_of_submissions_are_rejected_by_name(verb):
-    absent = {"--taskmap", "--add-file", "--cores", "--tasks-per-core", "--wait-event"}
+    absent = {"--taskmap", "--cores", "--tasks-per-core", "--wait-event"}
     assert not absent & options(verb)

@@ -9,7 +9,8 @@ import time
 import pytest
 from virtualtime import SteppedClock
 
-from penstock.cli import joboptions
+from penstock.cli import joboptions, main
+from penstock.cli.text import safe
 from penstock.errors import JobspecError, UsageError
 from penstock.jobspec import dependency, environment_from_rules
 
@@ -249,3 +250,27 @@ def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
     assert spec["attributes"]["system"]["shell"]["options"]["pmix"]
     [spec] = joboptions.jobspecs(parser.parse_args(["--output=out", "true"]))
     assert "pmix" not in spec["attributes"]["system"]["shell"]["options"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("/nosuch/data", "No such file or directory"),
+        ("d=/", "Is a directory"),
+        ("a:9=/dev/null", "expected octal permissions as 600 or 0755, found `9`"),
+        ("../a=/dev/null", "expected the name of a file below the job's directory"),
+        ("/a=/dev/null", "expected the name of a file below the job's directory"),
+        ("=/dev/null", "expected the name of a file below the job's directory"),
+        ("a\udcff=/dev/null", "expected the name of a file below the job's directory"),
+    ],
+)
+def test_an_invalid_added_file_is_an_error(text, error, capsys):
+    assert main(["submit", "--dry-run", f"--add-file={text}", "true"]) == 2
+    assert capsys.readouterr().err == f"penstock submit: --add-file={safe(text)}: {error}\n"
+
+
+def test_of_files_with_one_name_the_last_is_added(capsys):
+    words = ["--add-file=a=1\n", "--add-file=a:640=2\n", "true"]
+    assert main(["submit", "--dry-run", *words]) == 0
+    files = json.loads(capsys.readouterr().out)["attributes"]["system"]["files"]
+    assert files == {"a": {"mode": 0o100640, "size": 2, "encoding": "utf-8", "data": "2\n"}}

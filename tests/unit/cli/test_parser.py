@@ -16,13 +16,6 @@ from penstock.cli import main
         (["submit", "--nodess", "2", "true"], "unknown option `--nodess`; did you mean `--nodes`?"),
         (["submit", "--xyzzy=2", "true"], "unknown option `--xyzzy`"),
         (
-            ["submit", "--add-file=data", "true"],
-            (
-                "unsupported option `--add-file`: files are not copied with the job: name a path "
-                "that its nodes can read"
-            ),
-        ),
-        (
             ["batch", "--conf", "x.toml", "script"],
             "unsupported option `--conf`: a nested instance has the default configuration",
         ),
