@@ -13,7 +13,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use penstock_pmix::response::Response;
-use penstock_pmix::status;
+use penstock_pmix::{Outgoing, status};
 
 use super::ffi;
 use super::native::{Infos, proc};
@@ -34,7 +34,7 @@ pub enum Callback {
     /// Takes a status and the data of a fence.
     Modex(ffi::ModexCallback, CallbackData, Vec<u8>),
     /// Sends this response to the instance, which checks that libpmix's thread runs.
-    Ping(Sender<Vec<u8>>, Vec<u8>),
+    Ping(Sender<Outgoing>, Vec<u8>),
     /// Wakes a thread of this server that checks the same.
     Thread(Sender<()>),
 }
@@ -150,7 +150,7 @@ impl Callbacks {
         self.counts.answered.fetch_add(1, Ordering::Relaxed);
         match callback {
             // Without the writing thread the server is ending.
-            Callback::Ping(outgoing, frame) => drop(outgoing.send(frame)),
+            Callback::Ping(outgoing, frame) => drop(outgoing.send(Outgoing::Frame(frame))),
             // A thread that has stopped waiting needs no wake-up.
             Callback::Thread(waker) => drop(waker.send(())),
             Callback::Op(Some(callback), CallbackData(cbdata)) => {

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use penstock_pmix::response::Response;
-use penstock_pmix::status;
+use penstock_pmix::{Outgoing, status};
 
 use super::callbacks::{Callback, callbacks};
 use super::clients;
@@ -52,7 +52,7 @@ pub fn run(
         }
         if let Some((response, outgoing)) = finished {
             // The connection may have been lost.
-            let _ = outgoing.send(response);
+            let _ = outgoing.send(Outgoing::Frame(response));
         }
     }
 }

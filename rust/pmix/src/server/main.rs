@@ -4,7 +4,8 @@
 //! its directory, sends `pmix.start` with the job, and gets the tasks' environments in the response. The server then
 //! sends the tasks' requests, `pmix.alloc`, `pmix.query` and `pmix.abort`, and requests the stream `pmix.events` of ended
 //! requests. The socket identifies the job: the server does not name it. When the connection is lost, requests that may
-//! have been carried out fail, and the others are held until the instance connects again.
+//! have been carried out fail: those that were written and may not be repeated. The others are held until the instance
+//! connects again.
 
 mod accept;
 mod callbacks;
@@ -19,13 +20,13 @@ mod upcalls;
 use std::env;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{self, Path};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
@@ -33,11 +34,11 @@ use penstock_flux::errno::{EALREADY, EIO};
 use penstock_flux::pmix_server::{EndedRequest, StartResponse};
 use penstock_flux::{EmptyResponse, RequestError, topic};
 use penstock_pmix::response::Response;
-use penstock_pmix::{Job, Tasks, status};
+use penstock_pmix::{Job, Outgoing, Tasks, status, write_messages};
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use callbacks::{Callback, callbacks};
-use server::{SERVER, Server, TaskEvent};
+use server::{SERVER, Server, ServerRequests, TaskEvent};
 
 const USAGE: &str = "usage: penstock-pmix --directory DIR | --version";
 
@@ -46,25 +47,15 @@ const SOCKET: &str = "socket";
 const LIBRARY_DIRECTORY: &str = "libpmix";
 
 /// Hands a message to the writing thread.
-fn send(outgoing: &Sender<Vec<u8>>, message: &Message) {
+fn send(outgoing: &Sender<Outgoing>, message: &Message) {
     // Without that thread the server is ending.
-    let _ = outgoing.send(frame(message));
+    let _ = outgoing.send(Outgoing::Frame(frame(message)));
 }
 
 fn frame(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     bytes
-}
-
-/// Writes frames: a thread of its own, so that an instance that reads slowly blocks no other thread.
-fn write(mut socket: UnixStream, messages: &Receiver<Vec<u8>>) {
-    while let Ok(bytes) = messages.recv() {
-        if socket.write_all(&bytes).is_err() {
-            // The reading thread sees the end, too.
-            return;
-        }
-    }
 }
 
 /// Makes the server's directory, or takes an existing one that is empty. Only the user may be able to enter it, or others
@@ -137,7 +128,7 @@ fn start(request: &Message, directory: &Path) -> Result<StartResponse, RequestEr
 fn task_ended(
     server: &Server,
     request: &Message,
-    outgoing: &Sender<Vec<u8>>,
+    outgoing: &Sender<Outgoing>,
 ) -> Result<(), RequestError> {
     let ended: EndedRequest = penstock_flux::read(request.payload_json())
         .map_err(|error| RequestError::invalid(error.to_string()))?;
@@ -155,7 +146,7 @@ fn task_ended(
 /// Answers a request of the instance; `None` if another thread will.
 fn serve(
     request: &Message,
-    outgoing: &Sender<Vec<u8>>,
+    outgoing: &Sender<Outgoing>,
     directory: &Path,
 ) -> Result<Option<Message>, RequestError> {
     use topic::pmix_server::{ENDED, PING, START, STATS};
@@ -180,7 +171,7 @@ fn serve(
     }
 }
 
-fn answer(request: &Message, outgoing: &Sender<Vec<u8>>, directory: &Path) {
+fn answer(request: &Message, outgoing: &Sender<Outgoing>, directory: &Path) {
     match serve(request, outgoing, directory) {
         Ok(None) => {}
         Ok(Some(response)) => {
@@ -198,14 +189,11 @@ fn answer(request: &Message, outgoing: &Sender<Vec<u8>>, directory: &Path) {
 }
 
 /// Serves a connection until the instance closes its end. The error says why its bytes are not a message.
-fn run(mut socket: UnixStream, directory: &Path) -> io::Result<()> {
-    let (outgoing, messages) = channel();
-    let writing = socket.try_clone()?;
-    thread::spawn(move || write(writing, &messages));
+fn run(socket: &UnixStream, outgoing: &Sender<Outgoing>, directory: &Path) -> io::Result<()> {
     let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
     let (mut buffer, mut incoming) = (vec![0; 64 << 10], Vec::new());
     loop {
-        let size = match socket.read(&mut buffer) {
+        let size = match (&*socket).read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(size) => size,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
@@ -215,7 +203,7 @@ fn run(mut socket: UnixStream, directory: &Path) -> io::Result<()> {
         let result = decoder.feed(&buffer[..size], &mut incoming);
         for message in incoming.drain(..) {
             match (message.kind, SERVER.get()) {
-                (MessageType::Request, _) => answer(&message, &outgoing, directory),
+                (MessageType::Request, _) => answer(&message, outgoing, directory),
                 (MessageType::Response, Some(server)) => server.handle_response(&message),
                 _ => {}
             }
@@ -230,12 +218,17 @@ fn serve_connections(directory: &Path) -> io::Result<()> {
     println!("listening");
     for socket in listener.incoming() {
         let socket = socket?;
-        let writing = socket.try_clone()?;
-        if let Err(error) = run(socket, directory) {
-            eprintln!("penstock-pmix: {error}");
-        }
-        // Ends the writing thread, too.
-        let _ = writing.shutdown(Shutdown::Both);
+        let (outgoing, messages) = channel();
+        thread::scope(|scope| {
+            // A thread of its own, so that an instance that reads slowly blocks no other thread.
+            scope.spawn(|| write_messages(&socket, messages, &ServerRequests));
+            if let Err(error) = run(&socket, &outgoing, directory) {
+                eprintln!("penstock-pmix: {error}");
+            }
+            // Ends the writing thread, also in the middle of a frame: it is known then which requests were written.
+            let _ = socket.shutdown(Shutdown::Both);
+            let _ = outgoing.send(Outgoing::End);
+        });
         if let Some(server) = SERVER.get() {
             server.disconnect();
         }

@@ -13,7 +13,7 @@ use penstock_flux::limits::MAX_PMIX_REQUEST_BYTES;
 use penstock_flux::pmix_server::{QueryRequest, StartResponse, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
 use penstock_pmix::response::{Queried, Response};
-use penstock_pmix::{EndedRequests, IfLost, Outstanding, Tasks, status};
+use penstock_pmix::{EndedRequests, HeldRequests, IfLost, Outgoing, Outstanding, Tasks, status};
 use penstock_wire::Message;
 
 use super::callbacks::{Callback, callbacks};
@@ -38,7 +38,7 @@ pub enum TaskEvent {
         /// The frame.
         response: Vec<u8>,
         /// The connection on which the end was reported.
-        outgoing: Sender<Vec<u8>>,
+        outgoing: Sender<Outgoing>,
     },
 }
 
@@ -100,7 +100,7 @@ impl TaskRequest {
 pub struct Requests {
     outstanding: Outstanding<TaskRequest>,
     /// The writing thread of the connection.
-    outgoing: Option<Sender<Vec<u8>>>,
+    outgoing: Option<Sender<Outgoing>>,
     ended: EndedRequests,
     /// Whether the stream of ended requests has ended because the job manager has failed.
     have_events_failed: bool,
@@ -109,10 +109,10 @@ pub struct Requests {
 }
 
 impl Requests {
-    fn send(&self, frame: Vec<u8>) {
+    fn send(&self, message: Outgoing) {
         if let Some(outgoing) = &self.outgoing {
             // Without that thread the connection is about to be lost.
-            let _ = outgoing.send(frame);
+            let _ = outgoing.send(message);
         }
     }
 
@@ -125,7 +125,7 @@ impl Requests {
             .with_matchtag(u32::MAX);
         let mut frame = Vec::new();
         events.encode(&mut frame);
-        self.send(frame);
+        self.send(Outgoing::Frame(frame));
     }
 
     /// Sends what is delayed.
@@ -134,8 +134,8 @@ impl Requests {
         if self.have_events_failed {
             self.request_events();
         }
-        for frame in self.outstanding.take_delayed() {
-            self.send(frame);
+        for tag in self.outstanding.take_delayed() {
+            self.send(Outgoing::Request(tag));
         }
     }
 }
@@ -192,8 +192,8 @@ impl Server {
         let if_lost = request.if_lost();
         let inserted = requests.outstanding.insert(tag, request, frame, if_lost);
         match inserted {
-            Ok(Some(frame)) => requests.send(frame),
-            Ok(None) => {}
+            Ok(true) => requests.send(Outgoing::Request(tag)),
+            Ok(false) => {}
             Err(request) => {
                 drop(requests);
                 fail(request, status::OUT_OF_RESOURCE);
@@ -202,19 +202,20 @@ impl Server {
     }
 
     /// Begins a connection to the instance: requests the stream of ended requests, and sends what is held.
-    pub fn connect(&self, outgoing: &Sender<Vec<u8>>) {
+    pub fn connect(&self, outgoing: &Sender<Outgoing>) {
         let mut requests = self.requests();
         if requests.outstanding.is_connected() {
             return;
         }
         requests.outgoing = Some(outgoing.clone());
         requests.request_events();
-        for frame in requests.outstanding.connect() {
-            requests.send(frame);
+        for tag in requests.outstanding.connect() {
+            requests.send(Outgoing::Request(tag));
         }
     }
 
-    /// Ends the connection to the instance: fails the requests that it may have carried out.
+    /// Ends the connection to the instance, whose writing thread has ended: fails the requests that it may have carried
+    /// out.
     pub fn disconnect(&'static self) {
         let mut requests = self.requests();
         requests.outgoing = None;
@@ -349,6 +350,19 @@ impl Server {
             lent: counts.lent.load(Ordering::Relaxed),
             back: counts.back.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// The requests of the server, which is set before any of them is sent.
+pub struct ServerRequests;
+
+impl HeldRequests for ServerRequests {
+    fn begin_write(&self, tag: u32) -> Option<Vec<u8>> {
+        server().requests().outstanding.begin_write(tag)
+    }
+
+    fn undo_write(&self, tag: u32, frame: Vec<u8>) {
+        server().requests().outstanding.undo_write(tag, frame);
     }
 }
 
