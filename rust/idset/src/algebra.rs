@@ -1,4 +1,6 @@
 //! The four set operations: on one id, on a word of 64, and on the ids of one chunk.
+use alloc::vec::Vec;
+
 use crate::body::{Body, CHUNK_IDS, CHUNK_WORDS, Run};
 use crate::wide::{self, Op};
 use crate::words::{self, WORD_BITS};

@@ -1,4 +1,7 @@
 //! The ids of one chunk of 65,536, in the form that suits them.
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::words::{self, WORD_BITS};
 
 /// Ids of a chunk.

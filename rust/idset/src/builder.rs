@@ -1,5 +1,6 @@
 //! Makes a set of ascending spans, chunk by chunk.
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, Chunks, Span, place};
@@ -34,7 +35,7 @@ impl Builder {
         match &mut self.last {
             Some(last) if span.lo <= last.hi.saturating_add(1) => last.hi = last.hi.max(span.hi),
             Some(last) => {
-                let last = std::mem::replace(last, span);
+                let last = core::mem::replace(last, span);
                 self.add(last);
             }
             None if span.hi < INLINE_IDS => {

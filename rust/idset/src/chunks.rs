@@ -1,5 +1,7 @@
 //! The form for sets beyond the lowest ids: chunks of 65,536 ids, without the empty ones.
-use std::ops::RangeInclusive;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use crate::algebra;
 use crate::body::{Body, CHUNK_IDS, Run};
@@ -349,7 +351,7 @@ impl Chunks {
             chunk.body.remove_run(run);
             if let Body::Bits(words) = &mut chunk.body
                 && (chunk.count as usize) < words.len()
-                && let Some(body) = Body::from_words(std::mem::take(words), chunk.count)
+                && let Some(body) = Body::from_words(core::mem::take(words), chunk.count)
             {
                 chunk.body = body;
             }

@@ -1,6 +1,7 @@
 //! Building a set from a range, adding and removing ids and ranges, and taking parts.
-use std::ops::RangeInclusive;
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use crate::Error;
 use crate::builder::Builder;
@@ -111,7 +112,7 @@ impl IdSet {
     pub fn take_first(&mut self, n: u64) -> Option<Self> {
         let len = self.len();
         if n >= len {
-            return (n == len).then(|| std::mem::take(self));
+            return (n == len).then(|| core::mem::take(self));
         }
         let Some(last) = self.nth(n)?.checked_sub(1) else {
             return Some(Self::new());
@@ -154,7 +155,7 @@ impl IdSet {
 
     /// Returns the ids at the positions `range`, from 0 in ascending order; positions past the end are ignored.
     #[must_use]
-    pub fn slice(&self, range: std::ops::Range<u64>) -> Self {
+    pub fn slice(&self, range: core::ops::Range<u64>) -> Self {
         let end = range.end.min(self.len());
         let Some(last) = end.checked_sub(1).filter(|&last| last >= range.start) else {
             return Self::new();

@@ -1,5 +1,7 @@
 //! The error type of this crate: the input, the byte at which reading failed, and what was expected there.
-use std::fmt;
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
 
 use crate::set::MAX_ID;
 
@@ -52,7 +54,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl core::error::Error for Error {}
 
 /// The input in double quotes, control characters escaped, cut down to the fault's surroundings when long.
 fn quote(input: &str, offset: usize) -> String {

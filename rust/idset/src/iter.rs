@@ -1,6 +1,6 @@
 //! Iterators over ranges and over ids, from both ends.
-use std::iter::FusedIterator;
-use std::ops::RangeInclusive;
+use core::iter::FusedIterator;
+use core::ops::RangeInclusive;
 
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, Span, place};
@@ -68,7 +68,7 @@ struct Forward<'a> {
 enum BodyRuns<'a> {
     Full(Option<Span>),
     Ids(&'a [u16]),
-    Runs(std::slice::Iter<'a, Run>),
+    Runs(core::slice::Iter<'a, Run>),
     Bits(words::Runs<'a>),
 }
 

@@ -1,5 +1,6 @@
 //! The lenient reader of idsets from other systems, which reports its corrections.
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 use crate::builder::Builder;
 use crate::chunks::Span;

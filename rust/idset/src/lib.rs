@@ -19,6 +19,12 @@
 //! # Ok::<(), penstock_idset::Error>(())
 //! ```
 
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
 mod algebra;
 mod body;
 mod builder;

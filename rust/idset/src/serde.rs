@@ -1,5 +1,5 @@
 //! A set is its text, with the feature `serde`.
-use std::fmt;
+use core::fmt;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

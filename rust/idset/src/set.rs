@@ -1,7 +1,7 @@
 //! The set, its forms, and its lookups.
-use std::borrow::Cow;
-use std::ops::RangeInclusive;
-use std::sync::Arc;
+use alloc::borrow::Cow;
+use alloc::sync::Arc;
+use core::ops::RangeInclusive;
 
 use crate::body::Body;
 use crate::chunks::{Chunk, Chunks, Span};
@@ -227,7 +227,7 @@ impl IdSet {
         let mut last: Option<Span> = None;
         let mut add = |span: Span| match &mut last {
             Some(last) if last.hi + 1 == span.lo => last.hi = span.hi,
-            Some(last) => call(std::mem::replace(last, span)),
+            Some(last) => call(core::mem::replace(last, span)),
             None => last = Some(span),
         };
         match &self.form {

@@ -1,6 +1,8 @@
 //! The text form of RFC 22.
-use std::fmt;
-use std::str::FromStr;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 use crate::builder::Builder;
 use crate::chunks::Span;

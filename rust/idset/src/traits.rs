@@ -1,7 +1,8 @@
 //! Equality, order and hash by content, collecting, and operators.
-use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
-use std::ops::{
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::hash::{Hash, Hasher};
+use core::ops::{
     BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, RangeInclusive, Sub, SubAssign,
 };
 

@@ -9,7 +9,9 @@
     reason = "compiled into each caller for its instructions"
 )]
 
-use std::mem::MaybeUninit;
+use alloc::vec::Vec;
+use core::mem::MaybeUninit;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
 use std::sync::OnceLock;
 
 /// Which ids of two sets belong to the result.
@@ -42,8 +44,9 @@ impl Op {
 }
 
 /// The vector instructions of a processor.
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+enum Level {
     Baseline,
     /// 256 bits at once.
     Avx2,
@@ -51,27 +54,21 @@ pub(crate) enum Level {
     Avx512,
 }
 
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
 impl Level {
     /// The environment variable with the highest level to use: `baseline`, `avx2` or `avx512`.
     const VARIABLE: &str = "PENSTOCK_SIMD";
 
     /// The level of this processor.
     fn of_processor() -> Self {
-        #[cfg(target_arch = "x86_64")]
+        let avx2 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt");
+        if avx2
+            && std::is_x86_feature_detected!("avx512f")
+            && std::is_x86_feature_detected!("avx512vpopcntdq")
         {
-            let avx2 =
-                std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt");
-            if avx2
-                && std::is_x86_feature_detected!("avx512f")
-                && std::is_x86_feature_detected!("avx512vpopcntdq")
-            {
-                return Self::Avx512;
-            }
-            if avx2 {
-                return Self::Avx2;
-            }
+            return Self::Avx512;
         }
-        Self::Baseline
+        if avx2 { Self::Avx2 } else { Self::Baseline }
     }
 
     fn current() -> Self {
@@ -95,25 +92,25 @@ macro_rules! by_level {
     ) => {
         $(#[$doc])*
         pub(crate) fn $name($($argument: $type),*) -> $result {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,popcnt")]
-            fn avx2($($argument: $type),*) -> $result {
-                $body($($argument),*)
+            #[cfg(all(feature = "std", target_arch = "x86_64"))]
+            {
+                #[target_feature(enable = "avx2,popcnt")]
+                fn avx2($($argument: $type),*) -> $result {
+                    $body($($argument),*)
+                }
+                #[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
+                fn avx512($($argument: $type),*) -> $result {
+                    $body($($argument),*)
+                }
+                match Level::current() {
+                    // SAFETY: the processor has what the function was compiled for.
+                    Level::Avx512 => return unsafe { avx512($($argument),*) },
+                    // SAFETY: the processor has what the function was compiled for.
+                    Level::Avx2 => return unsafe { avx2($($argument),*) },
+                    Level::Baseline => {}
+                }
             }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
-            fn avx512($($argument: $type),*) -> $result {
-                $body($($argument),*)
-            }
-            match Level::current() {
-                // SAFETY: the processor has what the function was compiled for.
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => unsafe { avx512($($argument),*) },
-                // SAFETY: the processor has what the function was compiled for.
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => unsafe { avx2($($argument),*) },
-                _ => $body($($argument),*),
-            }
+            $body($($argument),*)
         }
     };
 }

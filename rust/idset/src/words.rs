@@ -1,4 +1,6 @@
 //! Bit operations on slices of words: bit `i` is bit `i % 64` of word `i / 64`.
+use alloc::vec::Vec;
+
 use crate::wide;
 
 /// Bits in a word.
@@ -133,7 +135,7 @@ pub(crate) fn select(words: &[u64], mut n: u32) -> Option<usize> {
 pub(crate) fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
     words.iter().enumerate().flat_map(|(index, &word)| {
         let mut rest = word;
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let bit = (rest != 0).then(|| bit_of(index, rest.trailing_zeros()))?;
             rest &= rest - 1;
             Some(bit)
