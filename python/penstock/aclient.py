@@ -14,7 +14,8 @@ async def main() -> None:
 trio.run(main)
 ```
 
-It needs the extra `[daemon]`. `penstock.client` has the same methods without Trio.
+It needs the extra `[daemon]`. `penstock.aioclient` has the same methods for
+asyncio, and `penstock.client` without either.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from penstock.client.async_connection import Stream
 from penstock.client.methods import Methods
-from penstock.client.trio_connection import Connection, Stream, open_socket, running
+from penstock.client.trio_connection import Connection, open_socket, running
 from penstock.errors import NoInstanceError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.client.trio_connection import Encoding
+    from penstock.client.async_connection import Encoding
 
 __all__ = ["Client", "NoInstanceError", "Stream", "connect"]
 

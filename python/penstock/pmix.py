@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock import aclient
-    from penstock.client import Stream, trio_connection
+    from penstock.client import Stream, async_connection
     from penstock.client.definition import Request
 
 __all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"]
@@ -496,7 +496,7 @@ class AsyncJob(_Requests):
     async def _first(self, call: Call[T]) -> T:
         return await self._client.do(call)
 
-    def _stream(self, calls: Iterable[StreamCall[T]]) -> trio_connection.Stream[T]:
+    def _stream(self, calls: Iterable[StreamCall[T]]) -> async_connection.Stream[T]:
         (call,) = calls
         return self._client.stream(call)
 

@@ -212,6 +212,7 @@ OUTPUTS = [
     r"hostname 0\n(\d+\.\d+ [a-z]+\n)+\Z",
     r"ƒ\w+ Result.COMPLETED \d+:\d\d:\d\d\.\d+ \S+\n\Z",
     r"\d+ cancelled, \d+ not\n\Z",
+    r"\[(0, ){9}0\]\n\Z",
     r"submit\n([a-z]+\n)+cancel\n\Z",
     r"2\n\Z",
 ]

@@ -40,7 +40,8 @@ RESOURCES = {
         },
     ),
     "a socket: use `System.network`, or a client": Resource(
-        r"(trio\.)?socket\.(socket|socketpair|create_\w+|from\w+)|trio\.open_(unix|tcp)\w+",
+        r"(trio\.)?socket\.(socket|socketpair|create_\w+|from\w+)|trio\.open_(unix|tcp)\w+"
+        r"|asyncio\.(open|start)_\w+",
         {
             HOST: "probes for another instance",
             "instance/sockets.py": "the real network",
@@ -48,6 +49,7 @@ RESOURCES = {
             "instance/pmix_server.py": "the sockets of real PMIx servers",
             "client/connection.py": "the blocking client",
             "client/trio_connection.py": "the client for Trio",
+            "client/asyncio_connection.py": "the client for asyncio",
             "executor/worker.py": "wakes the executor's thread",
             "sched.py": "wakes the scheduler's process at a signal",
             "web/server.py": "the socket of the pages",

@@ -1,7 +1,7 @@
-"""Decorators that make one definition of a request a method of both clients.
+"""Decorators that make one definition of a request a method of each client.
 
 A definition builds the request and says how to read its response. Its method sends it: the one of
-the blocking client returns the result, that of the Trio client is awaited.
+the blocking client returns the result, those of the clients for Trio and asyncio are awaited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock._core import URGENCY_DEFAULT, IDset
-    from penstock.client import connection, trio_connection
+    from penstock.client import async_connection, connection
     from penstock.client.calls import Merge, Payload
     from penstock.errors import RpcError
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
         @overload
-        def __get__(self, obj: Awaiting, kind: Any) -> Callable[P, trio_connection.Stream[T]]: ...
+        def __get__(self, obj: Awaiting, kind: Any) -> Callable[P, async_connection.Stream[T]]: ...
         @overload
         def __get__(self, obj: Blocking, kind: Any) -> Callable[P, connection.Stream[T]]: ...
 
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         ) -> Ids_co: ...
 
     class SubmitRequest(Protocol):
-        """The method `submit` of both clients."""
+        """The method `submit` of each client."""
 
         call: Callable[..., Call[int | list[int]]]
 
@@ -107,11 +107,11 @@ if TYPE_CHECKING:
         def __get__(self, obj: connection.Connection, kind: Any) -> Submit[int, list[int]]: ...
         @overload
         def __get__(
-            self, obj: trio_connection.Connection, kind: Any
+            self, obj: async_connection.Connection, kind: Any
         ) -> Submit[Coroutine[Any, Any, int], Coroutine[Any, Any, list[int]]]: ...
 
     class DoRequest(Protocol):
-        """The method `do` of both clients."""
+        """The method `do` of each client."""
 
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
@@ -119,11 +119,11 @@ if TYPE_CHECKING:
         def __get__(self, obj: connection.Connection, kind: Any) -> Callable[[Call[T]], T]: ...
         @overload
         def __get__(
-            self, obj: trio_connection.Connection, kind: Any
+            self, obj: async_connection.Connection, kind: Any
         ) -> Callable[[Call[T]], Coroutine[Any, Any, T]]: ...
 
     class CollectRequest(Protocol):
-        """The method `collect` of both clients."""
+        """The method `collect` of each client."""
 
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
         ) -> Callable[[StreamCall[T]], list[T]]: ...
         @overload
         def __get__(
-            self, obj: trio_connection.Connection, kind: Any
+            self, obj: async_connection.Connection, kind: Any
         ) -> Callable[[StreamCall[T]], Coroutine[Any, Any, list[T]]]: ...
 
     class OpenStream(Protocol):
@@ -146,28 +146,28 @@ if TYPE_CHECKING:
             self, topic: str, payload: Payload = None
         ) -> connection.Stream[dict[str, Any]]: ...
 
-    class OpenTrioStream(Protocol):
-        """`stream` of the Trio client."""
+    class OpenAsyncStream(Protocol):
+        """`stream` of the clients for Trio and asyncio."""
 
         @overload
-        def __call__(self, call: StreamCall[T], /) -> trio_connection.Stream[T]: ...
+        def __call__(self, call: StreamCall[T], /) -> async_connection.Stream[T]: ...
         @overload
         def __call__(
             self, topic: str, payload: Payload = None
-        ) -> trio_connection.Stream[dict[str, Any]]: ...
+        ) -> async_connection.Stream[dict[str, Any]]: ...
 
     class OpenRequest(Protocol):
-        """The method `stream` of both clients."""
+        """The method `stream` of each client."""
 
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
         @overload
         def __get__(self, obj: connection.Connection, kind: Any) -> OpenStream: ...
         @overload
-        def __get__(self, obj: trio_connection.Connection, kind: Any) -> OpenTrioStream: ...
+        def __get__(self, obj: async_connection.Connection, kind: Any) -> OpenAsyncStream: ...
 
     class MergeRequest(Protocol):
-        """The method `merge` of both clients."""
+        """The method `merge` of each client."""
 
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
@@ -180,10 +180,10 @@ if TYPE_CHECKING:
         ]: ...
         @overload
         def __get__(
-            self, obj: trio_connection.Connection, kind: Any
+            self, obj: async_connection.Connection, kind: Any
         ) -> Callable[
             [Mapping[Key, tuple[str, Payload]]],
-            trio_connection.Stream[tuple[Key, dict[str, Any] | RpcError]],
+            async_connection.Stream[tuple[Key, dict[str, Any] | RpcError]],
         ]: ...
 
 

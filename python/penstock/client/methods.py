@@ -1,8 +1,8 @@
-"""The requests that both clients offer by name, each defined once.
+"""The requests that the clients offer by name, each defined once.
 
 A method here builds the request and says how to read its response. The decorators of
 `penstock.client.definition` make of it a method of the blocking client, which returns the result,
-and of the Trio client, where it is awaited. Nothing here sends or receives.
+and of those for Trio and asyncio, where it is awaited. Nothing here sends or receives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interface of both clients: equal methods, arguments and results."""
+"""The interface of the clients: equal methods, arguments and results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import inspect
 
 import pytest
 
-from penstock import aclient, client, rows
+from penstock import aclient, aioclient, client, rows
 from penstock.client.methods import Methods
 
-# Methods of one client only: the other has no services, is closed by its block, and leaves signals
-# to Trio.
+# Methods of the blocking client only: the others are closed by their block, and leave signals to
+# Trio or asyncio; and of the others only: the blocking one has no services.
 BLOCKING_ONLY = {"close", "waking_on_signals"}
-TRIO_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
+ASYNC_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
 
 
 def methods(kind):
@@ -24,10 +24,13 @@ def methods(kind):
 
 
 BLOCKING, TRIO = methods(client.Client), methods(aclient.Client)
+ASYNCIO = methods(aioclient.Client)
 
 
 def test_there_are_the_same_methods():
-    assert set(BLOCKING) - BLOCKING_ONLY == set(TRIO) - TRIO_ONLY
+    assert set(BLOCKING) - BLOCKING_ONLY == set(TRIO) - ASYNC_ONLY
+    # The same functions, so that signatures and texts are the same, too.
+    assert ASYNCIO == TRIO
 
 
 @pytest.mark.parametrize("name", sorted(set(BLOCKING) - BLOCKING_ONLY))

@@ -1,36 +1,24 @@
-"""The Trio client against a fake instance."""
+"""The clients for Trio and asyncio against a fake instance."""
 
 from __future__ import annotations
 
 import errno
 
 import pytest
-import trio
 
 from penstock._core import Message
-from penstock.aclient import connect
 from penstock.client import NoInstanceError
 from penstock.errors import RpcError
 
 
-def run(function):
-    """Runs an async function under Trio, for no longer than a minute."""
-
-    async def limited():
-        with trio.fail_after(60):
-            return await function()
-
-    return trio.run(limited)
-
-
-def test_requests_streams_and_errors(fake, answers):
+def test_requests_streams_and_errors(library, fake, answers):
     fake.methods["a.b"] = lambda request: [request.respond({"got": request.object()})]
     fake.methods["a.bad"] = lambda request: [request.respond(errnum=1, errtext="not you")]
     fake.methods["s.good"] = answers({"n": 1}, {"n": 2})
     fake.methods["s.bad"] = answers({"n": 1}, errnum=errno.EIO, errtext="torn")
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             assert await client.rpc("a.b", {"x": 1}) == {"got": {"x": 1}}
             with pytest.raises(RpcError, match="not you"):
                 await client.rpc("a.bad")
@@ -48,20 +36,20 @@ def test_requests_streams_and_errors(fake, answers):
             assert good == [{"got": {"x": 1}}]
             assert bad[0].errno == errno.EPERM
 
-    run(main)
+    library.run(main)
 
 
-def test_cbor_is_sent_on_request(fake):
+def test_cbor_is_sent_on_request(library, fake):
     fake.methods["a.b"] = lambda request: [request.respond({"got": request.object()})]
 
     async def main():
-        async with connect(encoding="cbor") as client:
+        async with library.connect(encoding="cbor") as client:
             assert await client.rpc("a.b", {"x": [1, None, "ƒ"]}) == {"got": {"x": [1, None, "ƒ"]}}
 
-    run(main)
+    library.run(main)
 
 
-def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
+def test_a_cancelled_call_leaves_the_connection_as_it_was(library, fake, answers):
     requests = []
 
     def silent(request):
@@ -77,31 +65,32 @@ def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
     fake.methods |= {"a.silent": silent, "a.late": late}
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             for _ in range(3):
-                with trio.move_on_after(0) as scope:
+                async with library.move_on_after(0) as scope:
                     await client.rpc("a.silent", {"text": "x" * 300_000})
                 assert scope.cancelled_caught
-            with trio.move_on_after(0) as scope:
-                async with client.stream("a.silent") as responses:
-                    await anext(responses)
+            async with library.move_on_after(0) as scope, client.stream("a.silent") as responses:
+                await anext(responses)
             assert scope.cancelled_caught
             assert await client.rpc("a.late") == {"n": 1}
             assert not client._calls
 
-    run(main)
+    library.run(main)
     assert len(requests) == 4
 
 
-def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, rejecting, tmp_path):
+def test_errors_without_an_instance_on_rejection_and_on_disconnect(
+    library, fake, rejecting, tmp_path
+):
     async def attempt(uri):
-        async with connect(uri):
+        async with library.connect(uri):
             pass
 
     with pytest.raises(NoInstanceError, match=r"(?s)no instance.*hint"):
-        run(lambda: attempt(f"local://{tmp_path}/absent"))
+        library.run(lambda: attempt(f"local://{tmp_path}/absent"))
     with pytest.raises(NoInstanceError, match="rejected the connection: Operation not permitted"):
-        run(lambda: attempt(rejecting.uri))
+        library.run(lambda: attempt(rejecting.uri))
 
     def hang_up(_request):
         fake.hang_up()
@@ -110,7 +99,7 @@ def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, rejecti
     fake.methods["a.b"] = hang_up
 
     async def lost():
-        async with connect() as client:
+        async with library.connect() as client:
             with pytest.raises(NoInstanceError, match="closed the connection"):
                 await client.rpc("a.b")
             await client.wait_lost()
@@ -119,19 +108,19 @@ def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, rejecti
             with pytest.raises(NoInstanceError, match="closed the connection"):
                 await client.rpc("a.b")
 
-    run(lost)
+    library.run(lost)
 
 
-def test_exceptions_of_the_block_are_propagated(fake):
+def test_exceptions_of_the_block_are_propagated(library, fake):
     async def main():
-        async with connect():
+        async with library.connect():
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        run(main)
+        library.run(main)
 
 
-def test_a_service_gets_its_requests_and_answers(fake):
+def test_a_service_gets_its_requests_and_answers(library, fake):
     def added(request):
         yield request.respond()
         # Behind the answer at once, and one for a service that is not there.
@@ -144,7 +133,7 @@ def test_a_service_gets_its_requests_and_answers(fake):
     batches = []
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
 
             def handler(batch):
                 batches.append([(request.topic, request.object()) for request in batch])
@@ -156,34 +145,34 @@ def test_a_service_gets_its_requests_and_answers(fake):
                 await client.add_service("echo", handler)
             answers = {}
             while len(answers) < 3:
-                message = await trio.to_thread.run_sync(lambda: fake.received.get(timeout=60))
+                message = await library.to_thread(lambda: fake.received.get(timeout=60))
                 if message.kind == "response":
                     answers[message.matchtag] = message
             assert [answers[10].object(), answers[11].object()] == [{"echo": 0}, {"echo": 1}]
             assert answers[12].errnum == errno.ENOSYS
             await client.remove_service("echo")
 
-    run(main)
+    library.run(main)
     assert [one for batch in batches for one in batch] == [
         ("echo.one", {"n": 0}),
         ("echo.two", {"n": 1}),
     ]
 
 
-def test_a_rejected_service_is_not_served(fake):
+def test_a_rejected_service_is_not_served(library, fake):
     fake.methods["service.add"] = lambda request: [request.respond(errnum=errno.EEXIST)]
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             with pytest.raises(RpcError) as caught:
                 await client.add_service("taken", lambda _batch: None)
             assert caught.value.errno == errno.EEXIST
             assert not client._services
 
-    run(main)
+    library.run(main)
 
 
-def test_a_handler_s_fault_comes_out_of_the_block(fake):
+def test_a_handler_s_fault_comes_out_of_the_block(library, fake):
     def added(request):
         yield request.respond()
         yield Message.request("echo.one", {}, matchtag=1)
@@ -194,15 +183,15 @@ def test_a_handler_s_fault_comes_out_of_the_block(fake):
         raise ZeroDivisionError("handler")
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             await client.add_service("echo", handler)
-            await trio.sleep_forever()
+            await library.sleep_forever()
 
     with pytest.raises(ZeroDivisionError, match="handler"):
-        run(main)
+        library.run(main)
 
 
-def test_events_go_to_subscribers(fake):
+def test_events_go_to_subscribers(library, fake):
     def subscribed(request):
         yield request.respond()
         for topic in ("job-state", "other", "job-exception"):
@@ -213,8 +202,8 @@ def test_events_go_to_subscribers(fake):
 
     async def main():
         seen = []
-        enough = trio.Event()
-        async with connect() as client:
+        enough = library.event()
+        async with library.connect() as client:
 
             def handler(event):
                 seen.append(event.object()["topic"])
@@ -228,16 +217,16 @@ def test_events_go_to_subscribers(fake):
             await client.unsubscribe("job-")
         return seen
 
-    assert run(main) == ["job-state", "job-exception"]
+    assert library.run(main) == ["job-state", "job-exception"]
 
 
-def test_each_row_of_an_answer_is_a_place_to_be_cancelled_at(fake, answers):
+def test_each_row_of_an_answer_is_a_place_to_be_cancelled_at(library, fake, answers):
     fake.methods["job-list.list"] = answers({"jobs": [{"id": n} for n in range(1000)]})
     seen = []
 
     async def main():
-        async with connect() as client:
-            with trio.fail_after(60), trio.CancelScope() as scope:
+        async with library.connect() as client:
+            async with library.move_on_after(60) as scope:
                 async for row in client.iter_jobs():
                     seen.append(row["id"])
                     if len(seen) == 10:
@@ -245,32 +234,31 @@ def test_each_row_of_an_answer_is_a_place_to_be_cancelled_at(fake, answers):
             assert scope.cancelled_caught
             assert await client.jobs() == [{"id": n} for n in range(1000)]
 
-    trio.run(main)
-    assert seen == list(range(10))
+    library.run(main)
+    # asyncio cancels a task in its next round.
+    assert seen in (list(range(10)), list(range(11)))
 
 
-def test_pending_output_is_written_before_the_block_ends(fake):
+def test_pending_output_is_written_before_the_block_ends(library, fake):
     text = "x" * 5_000_000
 
     async def main():
-        with trio.fail_after(60):
-            async with connect() as client:
-                client.send(Message.request("a.first", {"text": text}))
-                client.send(Message.request("a.last"))
-            with pytest.raises(NoInstanceError):
-                client.send(Message.request("a.late"))
+        async with library.connect() as client:
+            client.send(Message.request("a.first", {"text": text}))
+            client.send(Message.request("a.last"))
+        with pytest.raises(NoInstanceError):
+            client.send(Message.request("a.late"))
 
-    trio.run(main)
+    library.run(main)
     assert fake.wait_for("a.first").object() == {"text": text}
     fake.wait_for("a.last")
 
 
-def test_a_lost_connection_does_not_keep_the_block_from_its_end(fake):
+def test_a_lost_connection_does_not_keep_the_block_from_its_end(library, fake):
     async def main():
-        with trio.fail_after(60):
-            async with connect() as client:
-                fake.hang_up()
-                await client.wait_lost()
-                assert client._written.is_set()
+        async with library.connect() as client:
+            fake.hang_up()
+            await client.wait_lost()
+            assert client._written.is_set()
 
-    trio.run(main)
+    library.run(main)

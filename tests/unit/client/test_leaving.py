@@ -8,10 +8,8 @@ import signal
 import threading
 
 import pytest
-import trio
 
 from penstock._core import MATCHTAG_MAX, Message
-from penstock.aclient import connect
 from penstock.client import Client
 from penstock.client.outstanding import CANCEL_TOPICS, NORESPONSE, Outstanding
 
@@ -44,14 +42,6 @@ class Interrupted:
 
     def recv(self, size):
         signal.raise_signal(signal.SIGINT)
-
-
-def run(function):
-    async def limited():
-        with trio.fail_after(60):
-            return await function()
-
-    return trio.run(limited)
 
 
 @pytest.fixture(params=sorted(STREAMS))
@@ -141,9 +131,9 @@ def test_an_interrupt_cancels_the_stream(topic, fake, monkeypatch):
         assert client.rpc("a.b") == {"open": 0}
 
 
-def test_trio_streams_are_cancelled_however_they_are_left(topic, fake):
+def test_streams_of_tasks_are_cancelled_however_they_are_left(library, topic, fake):
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             async with STREAMS[topic](client) as stream:
                 await anext(stream)
             assert [row async for row in stream] == []
@@ -154,16 +144,16 @@ def test_trio_streams_are_cancelled_however_they_are_left(topic, fake):
             assert await client.rpc("a.b") == {"open": 0}
             stream = STREAMS[topic](client)
             await anext(stream)
-            with trio.move_on_after(0.01) as scope:
+            async with library.move_on_after(0.01) as scope:
                 await anext(stream)
             assert scope.cancelled_caught
             assert await client.rpc("a.b") == {"open": 0}
             assert len(client._calls) == 0
 
-    run(main)
+    library.run(main)
 
 
-def test_streams_that_are_merged_are_cancelled_together(topic, fake):
+def test_streams_that_are_merged_are_cancelled_together(library, topic, fake):
     requests = {n: (topic, {"id": n}) for n in range(3)}
     with Client() as client:
         merged = client.merge(requests)
@@ -172,15 +162,15 @@ def test_streams_that_are_merged_are_cancelled_together(topic, fake):
         assert client.rpc("a.b") == {"open": 0}
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             async with client.merge(requests) as merged:
                 assert {(await anext(merged))[0] for _ in requests} == set(requests)
             assert await client.rpc("a.b") == {"open": 0}
 
-    run(main)
+    library.run(main)
 
 
-def test_a_stream_outlives_its_connection_in_peace(topic, fake):
+def test_a_stream_outlives_its_connection_in_peace(library, topic, fake):
     with Client() as client:
         stream = STREAMS[topic](client)
         next(stream)
@@ -188,11 +178,11 @@ def test_a_stream_outlives_its_connection_in_peace(topic, fake):
     later = []
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             later.append(STREAMS[topic](client))
             await anext(later[0])
 
-    run(main)
+    library.run(main)
     later[0].close()
 
 
@@ -233,7 +223,7 @@ def test_a_partial_write_is_completed(fake):
 
 
 @pytest.mark.parametrize("what", ["drain", "idle"])
-def test_waiting_for_a_queue_is_cancelled(fake, what):
+def test_waiting_for_a_queue_is_cancelled(library, fake, what):
     fake.methods["a.b"] = lambda message: [message.respond()]
     topic = f"job-manager.{what}"
 
@@ -249,14 +239,14 @@ def test_waiting_for_a_queue_is_cancelled(fake, what):
         cancelled()
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             for seconds in (0, 0.01):
-                with trio.move_on_after(seconds):
+                async with library.move_on_after(seconds):
                     await getattr(client, f"queue_{what}")("a")
                 assert len(client._calls) == 0
             await client.rpc("a.b")
 
-    run(main)
+    library.run(main)
     cancelled()
     cancelled()
 
@@ -286,7 +276,7 @@ def test_a_partly_written_wait_is_cancelled_after_it(fake):
         assert len(client._calls) == 0
 
 
-def test_a_call_that_is_never_answered_leaves_nothing_behind(fake):
+def test_a_call_that_is_never_answered_leaves_nothing_behind(library, fake):
     with Client(timeout=0.01) as client:
         for call in (client.rpc, lambda topic: client.call_many(topic, [None] * 3)):
             with pytest.raises(TimeoutError):
@@ -294,14 +284,14 @@ def test_a_call_that_is_never_answered_leaves_nothing_behind(fake):
             assert len(client._calls) == 0
 
     async def main():
-        async with connect() as client:
+        async with library.connect() as client:
             for call in (client.rpc, lambda topic: client.call_many(topic, [None] * 3)):
-                with trio.move_on_after(0.01) as scope:
+                async with library.move_on_after(0.01) as scope:
                     await call("a.silent")
                 assert scope.cancelled_caught
                 assert len(client._calls) == 0
 
-    run(main)
+    library.run(main)
 
 
 def test_matchtags_are_not_used_again_while_an_answer_may_come():

@@ -1,4 +1,4 @@
-"""Requests and results of each method, for both clients."""
+"""Requests and results of each method, for each client."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import errno
 import signal
 
 import pytest
-import trio
+from asynclibraries import Asyncio, Trio
 
-from penstock import aclient
+from penstock.aclient import Stream
 from penstock.client import Client
 from penstock.errors import RpcError, WireError
 from penstock.rows import BulkResponse, Estimates, Explained
@@ -222,22 +222,29 @@ STREAMS = [
 ]
 
 
-def over_both(method, args, named):
-    """The results of a method of the blocking and of the Trio client; streams as lists."""
+async def rows_or_result(client, method, args, named):
+    """The result of a method of the client for Trio or asyncio; a stream as a list."""
+    result = getattr(client, method)(*args, **named)
+    if isinstance(result, Stream):
+        return [row async for row in result]
+    return await result
 
-    async def main():
-        with trio.fail_after(60):
-            async with aclient.connect() as client:
-                result = getattr(client, method)(*args, **named)
-                if isinstance(result, aclient.Stream):
-                    return [row async for row in result]
-                return await result
 
+def over_all(method, args, named):
+    """The results of a method of the blocking client and of those for Trio and asyncio."""
     with Client() as client:
         blocking = getattr(client, method)(*args, **named)
         if hasattr(blocking, "__next__"):
             blocking = list(blocking)
-    return blocking, trio.run(main)
+    results = [blocking]
+    for library in (Trio, Asyncio):
+
+        async def main(library=library):
+            async with library.connect() as client:
+                return await rows_or_result(client, method, args, named)
+
+        results.append(library.run(main))
+    return results
 
 
 @pytest.mark.parametrize(
@@ -245,8 +252,8 @@ def over_both(method, args, named):
 )
 def test_calls(fake, method, args, named, topic, payload, response, result):
     fake.methods[topic] = lambda request: [request.respond(response)]
-    assert over_both(method, args, named) == (result, result)
-    for _ in range(2):
+    assert over_all(method, args, named) == [result] * 3
+    for _ in range(3):
         request = fake.wait_for(topic)
         sent = request.object() or {}
         # Each submission has a token of its own.
@@ -260,8 +267,8 @@ def test_calls(fake, method, args, named, topic, payload, response, result):
 )
 def test_streams(fake, answers, method, args, named, topic, payload, responses, result):
     fake.methods[topic] = answers(*responses)
-    assert over_both(method, args, named) == (result, result)
-    for _ in range(2):
+    assert over_all(method, args, named) == [result] * 3
+    for _ in range(3):
         request = fake.wait_for(topic)
         assert request.object() == payload
         assert request.streaming
@@ -322,22 +329,20 @@ def test_a_malformed_response_is_an_error_of_the_topic(
             found = getattr(client, method)(*args)
             return list(found) if hasattr(found, "__next__") else found
 
-    async def rows_or_result(client):
-        found = getattr(client, method)(*args)
-        if isinstance(found, aclient.Stream):
-            return [row async for row in found]
-        return await found
-
-    async def main():
-        async with aclient.connect() as client:
-            with pytest.raises(WireError) as caught:
-                await rows_or_result(client)
-            assert await client.rpc("still.there") == {}
-        return caught.value
-
     with pytest.raises(WireError) as caught:
         blocking()
-    for error in (caught.value, trio.run(main)):
+    errors = [caught.value]
+    for library in (Trio, Asyncio):
+
+        async def main(library=library):
+            async with library.connect() as client:
+                with pytest.raises(WireError) as caught:
+                    await rows_or_result(client, method, args, {})
+                assert await client.rpc("still.there") == {}
+            return caught.value
+
+        errors.append(library.run(main))
+    for error in errors:
         assert str(error).startswith(f"{topic}: ")
         assert expected in str(error)
 
@@ -353,12 +358,12 @@ def test_every_method_is_here():
 
 def test_an_eventlog_that_is_not_followed_is_read_at_once(fake):
     fake.methods["job-info.lookup"] = lambda request: [request.respond({"eventlog": LINE * 2})]
-    assert over_both("eventlog", [1], {}) == ([EVENT] * 2, [EVENT] * 2)
+    assert over_all("eventlog", [1], {}) == [[EVENT] * 2] * 3
     request = fake.wait_for("job-info.lookup")
     assert request.object() == {"id": 1, "keys": ["eventlog"], "flags": 0}
     fake.methods["job-info.lookup"] = lambda request: [request.respond(errnum=errno.ENOENT)]
     with pytest.raises(RpcError):
-        over_both("eventlog", [1], {})
+        over_all("eventlog", [1], {})
 
 
 def test_a_signal_for_several_jobs_is_one_request(fake):
@@ -366,23 +371,23 @@ def test_a_signal_for_several_jobs_is_one_request(fake):
         request.respond({"count": 2, "errors": {"2": "not running"}})
     ]
     expected = BulkResponse(2, {2: "not running"})
-    assert over_both("kill", [[1, 2, 3, 2], signal.SIGUSR1], {}) == (expected, expected)
-    for _ in range(2):
+    assert over_all("kill", [[1, 2, 3, 2], signal.SIGUSR1], {}) == [expected] * 3
+    for _ in range(3):
         payload = fake.wait_for("job-manager.kill").object()
         assert payload == {"ids": [1, 2, 3, 2], "signum": signal.SIGUSR1}
 
 
 def test_one_job_is_waited_for(fake, answers):
     fake.methods["job-list.wait"] = answers({"jobs": [ROW]})
-    assert over_both("wait_one", [1], {}) == (ROW, ROW)
+    assert over_all("wait_one", [1], {}) == [ROW] * 3
     fake.methods["job-list.wait"] = answers(errnum=errno.ENOENT, errtext="no job ƒ2")
     with pytest.raises(RpcError, match="no job ƒ2"):
-        over_both("wait_one", [1], {})
+        over_all("wait_one", [1], {})
 
 
 def test_a_ping_takes_time(fake):
     fake.methods["kvs.ping"] = lambda request: [request.respond(request.object())]
-    assert all(taken > 0 for taken in over_both("ping", ["kvs", {"seq": 1}], {}))
+    assert all(taken > 0 for taken in over_all("ping", ["kvs", {"seq": 1}], {}))
     assert fake.wait_for("kvs.ping").object() == {"seq": 1}
 
 
@@ -396,10 +401,10 @@ def test_a_reason_is_returned_and_an_error_is_raised(fake, errnum, reason):
         request.respond(errnum=errnum, errtext=text)
     ]
     if reason is not None:
-        assert over_both("feasible", [SPEC], {}) == (reason, reason)
+        assert over_all("feasible", [SPEC], {}) == [reason] * 3
         return
     with pytest.raises(RpcError) as caught:
-        over_both("feasible", [SPEC], {})
+        over_all("feasible", [SPEC], {})
     assert caught.value.errno == errnum
 
 
@@ -419,6 +424,6 @@ def test_ids_are_kept_when_a_later_part_is_rejected(fake, monkeypatch):
 
     fake.methods["job-ingest.submit"] = submit
     jobs = [{"jobspec": {"n": n}} for n in range(3)]
-    for results in over_both("submit_many", [jobs], {}):
+    for results in over_all("submit_many", [jobs], {}):
         assert [results[0], results[2]] == [[0], [2]]
         assert (results[1].errno, results[1].strerror) == (errno.EPERM, "not now")

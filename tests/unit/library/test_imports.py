@@ -39,6 +39,12 @@ def test_the_engine_is_imported_on_first_use():
     assert "penstock.engine" in imported_by("from penstock import Engine")
 
 
+def test_the_library_and_the_blocking_client_do_not_import_asyncio():
+    assert "asyncio" not in imported_by("import penstock, penstock.client, penstock.executor")
+    assert "asyncio" in imported_by("import penstock.aioclient")
+    assert "trio" not in imported_by("import penstock.aioclient")
+
+
 def test_the_library_does_not_import_the_compat_modules():
     assert not {name for name in imported_by("import penstock") if "compat" in name}
 
@@ -53,6 +59,7 @@ def test_no_third_party_package_is_needed_by_library_or_client():
         "penstock",
         "penstock.resource",
         "penstock.client",
+        "penstock.aioclient",
         "penstock.engine",
         "penstock.executor",
         "penstock.jobid",
