@@ -14,7 +14,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 .PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
-	capi install-capi test-capi deb test-deb
+	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -109,6 +109,31 @@ test-optional: $(VENV)/.checked  ## Features that need numpy, pyarrow or PyYAML:
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow PyYAML
 	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py \
 		tests/unit/library/test_compat_clustershell.py
+
+# Published crates: the rust-version of Cargo.toml, and a target without std.
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+NO_STD := x86_64-unknown-none
+# The release whose rustdoc describes the interfaces: cargo-public-api reads the format of some releases only.
+API_TOOLCHAIN := 1.95.0
+PUBLIC_API := target/tools/bin/cargo-public-api
+
+$(PUBLIC_API):
+	cargo install --quiet --locked --root target/tools --version 0.52.0 cargo-public-api
+
+msrv:  ## Everything compiles with the oldest Rust that is promised; rustup installs it
+	cargo +$(MSRV) --version > /dev/null 2>&1 || rustup toolchain install --profile minimal $(MSRV)
+	cargo +$(MSRV) check --workspace --all-targets --locked --target-dir target/msrv
+
+api: $(VENV)/.tools $(PUBLIC_API)  ## The interfaces of the published crates are those of their snapshots; UPDATE=1 writes these
+	cargo +$(API_TOOLCHAIN) --version > /dev/null 2>&1 || rustup toolchain install --profile minimal $(API_TOOLCHAIN)
+	$(BIN)/python tests/packaging/public_api.py --toolchain $(API_TOOLCHAIN) $(if $(UPDATE),--update)
+
+test-crates: $(VENV)/.tools  ## Packages the published crates; a program uses the packages alone; idsets without std
+	rustup target add $(NO_STD)
+	cargo clippy --package penstock-idset --no-default-features --features serde --target $(NO_STD) --locked -- -D warnings
+	$(BIN)/python tests/packaging/check_crates.py
+
+test-artefacts: test-crates test-capi test-packaging  ## Programs in Rust, C and Python that use what was built, alone
 
 test-peers: $(VENV)/.checked  ## Compares the results of the idset and hostlist libraries with those of other libraries
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,16 @@ def test_there_are_workflows_for_tests_wheels_and_releases():
         "rustup toolchain install stable --profile minimal --component clippy,rustfmt",
         ".ci/run",
         "make docs",
+        "make msrv api test-crates",
     ]
 
 
 def test_every_file_has_the_same_version():
     """The notes of a release, the crates and the citation; wheels take it from the crates."""
-    version = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]
+    version = manifest["package"]["version"]
+    crates = [crate for crate in manifest["dependencies"].values() if "path" in crate]
+    assert {crate["version"] for crate in crates if "version" in crate} == {version}
     notes = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
     cited = re.search(r"^version: (.+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
     # Between two releases the notes are of the next one.

@@ -80,3 +80,8 @@ pub use running_jobs::OutsideResources;
 pub use summary::{AllocationSummary, NodeAllocation, PendingJob};
 pub use verdict::{Decision, Interference, Overlong};
 pub use whatif::{Change, ChangeEffect, Fit, Moved, Start};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

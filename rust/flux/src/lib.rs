@@ -98,3 +98,8 @@ impl Payload for JobRequest {}
 pub struct EmptyResponse {}
 
 impl Payload for EmptyResponse {}
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

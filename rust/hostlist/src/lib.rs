@@ -54,3 +54,8 @@ pub use parse::Mended;
 
 #[cfg(test)]
 mod tests;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

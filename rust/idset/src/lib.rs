@@ -51,3 +51,8 @@ use set::{Form, INLINE_IDS};
 
 #[cfg(test)]
 mod tests;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -33,3 +33,8 @@ pub use error::Error;
 pub use jobspec::{COPY_IDS, Dependency, Jobspec, JobspecBuilder, TaskCount};
 pub use layout::{Layout, LayoutError, TaskPlacement};
 pub use request::Request;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -96,3 +96,8 @@ pub use algebra::{Operation, Scheduling};
 pub use error::Error;
 pub use set::{Node, ResourceSet};
 pub use writer::Writer;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -40,3 +40,8 @@ pub use frame::MAX_ROUTES;
 pub use message::{Message, MessageType, Topic};
 pub use text::find_text_fault;
 pub use transcode::{MAX_DEPTH, cbor_to_json, is_cbor, json_to_cbor};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
