@@ -96,6 +96,8 @@ SHORT_FORMS = {
     "timeleft": ["job", "timeleft"],
     "last": ["job", "last"],
 }
+# Verbs whose operations users of other systems know as verbs.
+VERBS_WITH_OPERATIONS = ("resource", "queue", "job", "config", "store")
 # Verbs that are operations of `flux job`.
 VERBS_OF_JOB = ("attach", "cancel", "eventlog", "info", "kill", "memo", "purge", "urgency")
 
@@ -179,9 +181,25 @@ def _unknown(verb: str) -> int:
     from penstock.cli.parser import usage_error
     from penstock.suggestion import suggestion
 
-    text = f"unknown verb `{verb}`{suggestion(verb, [*VERBS, *SHORT_FORMS])}"
+    places = [f"`{of} {verb}`" for of in VERBS_WITH_OPERATIONS if verb in _operations(of)]
+    hint = (
+        f"; did you mean {' or '.join(places)}?"
+        if places
+        else suggestion(verb, [*VERBS, *SHORT_FORMS])
+    )
+    text = f"unknown verb `{verb}`{hint}"
     print(usage_error("penstock", text), end="", file=sys.stderr)
     return USAGE
+
+
+def _operations(verb: str) -> set[str]:
+    """The operations of a verb, such as `drain` of `resource`."""
+    from penstock.cli.parser import Parser
+
+    module = importlib.import_module(f"penstock.cli.{VERBS[verb][0]}")
+    parser = Parser.of_verb(verb, module.SUMMARY)
+    module.register(parser)
+    return {name for action in parser._actions for name in action.choices or ()}
 
 
 def _call(verb: str, arguments: list[str], clock: Clock | None) -> int:

@@ -86,12 +86,19 @@ def test_an_empty_script_is_rejected(capsys, monkeypatch, options):
     assert capsys.readouterr().err == expected
 
 
-def test_an_unknown_verb_is_one_line(capsys):
-    assert main(["jbos"]) == 2
-    expected = (
-        "penstock: unknown verb `jbos`; did you mean `jobs`? (`penstock --help` shows the usage)\n"
-    )
-    assert capsys.readouterr().err == expected
+@pytest.mark.parametrize(
+    ("verb", "hint"),
+    [
+        ("jbos", "`jobs`"),
+        ("drain", "`resource drain` or `queue drain`"),
+        ("wait-event", "`job wait-event`"),
+        ("backup", "`store backup`"),
+    ],
+)
+def test_an_unknown_verb_is_one_line(capsys, verb, hint):
+    assert main([verb]) == 2
+    expected = f"penstock: unknown verb `{verb}`; did you mean {hint}? ("
+    assert capsys.readouterr().err == f"{expected}`penstock --help` shows the usage)\n"
 
 
 @pytest.mark.parametrize(
