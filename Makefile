@@ -12,7 +12,7 @@ PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
 .PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
-	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
+	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
 	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts
 
@@ -162,6 +162,9 @@ conformance: $(VENV)/.checked  ## docs/conformance.md: what the specifications r
 	mkdir -p target
 	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
+
+pictures: $(VENV)/.built  ## The pictures of `penstock top` in the documentation, from a terminal
+	$(BIN)/python tests/support/top_pictures.py
 
 configuration: $(VENV)/.built  ## The files that follow from declarations: keys of the configuration, settings of the services, roles, metrics
 	$(BIN)/python tests/support/configuration_page.py
