@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -170,3 +171,22 @@ def test_reload_changes_no_node(sim, tmp_path):
         f"penstock resource: `{tmp_path}/R`: rank 0 is node0 with cores 0-7 and gpus 0-1, in the "
         "instance node0 with cores 0-3 and gpus 0-1: a node that changes needs a new rank\n"
     )
+
+
+def test_the_eventlog_in_the_formats_of_flux(sim):
+    sim.lines("resource", "drain", "2", "fans")
+    lines = sim.lines("resource", "eventlog", "-f", "json", "-i", "2")
+    assert lines == sim.lines("resource", "history", "--json", "2")
+    (event,) = map(json.loads, lines)
+    time = event["timestamp"]
+    (_, line) = sim.lines("resource", "eventlog", "-T", "raw", "-i", "2")
+    assert line.split() == [f"{time:.6f}", "drain", "2", "node2", "fans"]
+    (_, line) = sim.lines("resource", "eventlog", "-T", "iso", "2")
+    assert datetime.fromisoformat(line.split()[0]).timestamp() == pytest.approx(time, abs=1e-5)
+    (_, first, *_, second) = sim.lines("resource", "eventlog", "--time-format=offset")
+    assert first.split()[0] == "0.000000"
+    assert float(second.split()[0]) >= 0
+    assert sim.lines("resource", "eventlog", "-H") == sim.lines("resource", "eventlog")
+    done = sim.penstock("resource", "eventlog", "-i", "1", "0")
+    assert done.returncode == 2
+    assert "--include: the targets are given twice" in done.stderr

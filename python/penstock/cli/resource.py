@@ -6,7 +6,7 @@ import json
 import operator
 import sys
 from argparse import ArgumentTypeError
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ LIST_STATES = ("free", "allocated", "down", "up", "all")
 STATUS_STATES = ("avail", "exclude", "offline", "online", "drained", "draining", "drain")
 LIST_FIELDS = ("state", "nnodes", "ncores", "ngpus", "ranks", "nodelist")
 STATUS_FIELDS = ("state", "nnodes", "ranks", "nodelist", "reason")
+TIME_FORMATS = ("human", "raw", "iso", "offset")
 HISTORY = "TIME", "EVENT", "RANKS", "NODELIST", "ABOUT"
 
 
@@ -81,8 +82,19 @@ def register(parser: argparse.ArgumentParser) -> None:
     undrain.add_argument("reason", nargs="*", metavar="REASON")
 
     history = add("history", "the resource events of nodes, such as drains", _history, "eventlog")
-    history.add_argument("--json", action="store_true", help="one event a line")
-    history.add_argument("targets", nargs="?", metavar="TARGETS")
+    history.add_argument("--json", action="store_true", help="one event a line, as --format=json")
+    history.add_argument(
+        "-f", "--format", choices=("text", "json"), default="text", help="default: text"
+    )
+    history.add_argument(
+        "-T", "--time-format", choices=TIME_FORMATS, default="human", help="default: human"
+    )
+    history.add_argument(
+        "-H", "--human", dest="time_format", action="store_const", const="human",
+        help="as --time-format=human",
+    )  # fmt: skip
+    history.add_argument("-i", "--include", metavar="TARGETS", help="as TARGETS")
+    history.add_argument("targets", nargs="?", metavar="TARGETS", help="only events about these")
 
     grow = add("grow", "add the nodes of an R to the instance", _grow)
     grow.add_argument("file", metavar="FILE", help="an R (RFC 20); - for the standard input")
@@ -321,8 +333,10 @@ def _drains(client: Client, status: ResourceStatus) -> list[dict[str, Any]]:
 
 
 def _history(client: Client, args: argparse.Namespace) -> None:
-    events = client.resource_history(args.targets)
-    if args.json:
+    if args.include is not None and args.targets is not None:
+        raise UsageError("--include: the targets are given twice")
+    events = client.resource_history(args.targets if args.include is None else args.include)
+    if args.json or args.format == "json":
         for event in events:
             print(json.dumps(event))
         return
@@ -333,8 +347,21 @@ def _history(client: Client, args: argparse.Namespace) -> None:
         about = context.get("reason") or context.get("name") or ""
         if "expiration" in context:
             about = _time(context["expiration"]) if context["expiration"] else "none"
-        when = _time(event["timestamp"])
-        print(f"{when} {safe(event['name']):<15} {ranks:<12} {hosts:<16} {safe(about)}".rstrip())
+        when = _event_time(event["timestamp"], args.time_format, events[0]["timestamp"])
+        print(
+            f"{when:<19} {safe(event['name']):<15} {ranks:<12} {hosts:<16} {safe(about)}".rstrip()
+        )
+
+
+def _event_time(timestamp: float, form: str, first: float) -> str:
+    """The time of an event; an offset counts from the first event that is shown."""
+    if form == "raw":
+        return f"{timestamp:.6f}"
+    if form == "offset":
+        return f"{timestamp - first:.6f}"
+    if form == "iso":
+        return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="microseconds")
+    return _time(timestamp)
 
 
 # --- changes
