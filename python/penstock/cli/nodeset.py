@@ -210,7 +210,7 @@ def _run(args: argparse.Namespace) -> int:
         # The least number of nodes that is not below the percentage.
         count = ceil(len(nodes) * least / 100) if is_percentage else int(least)
         nodes.autostep = max(count, 2)
-    if isinstance(nodes, NodeSet):
+    if isinstance(nodes, NodeSet) and args.axis is not None:
         nodes.fold_axis = args.axis
     if args.index is not None:
         try:

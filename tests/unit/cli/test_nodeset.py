@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -126,3 +129,36 @@ def test_an_operation_on_nothing_is_warned_about(nodeset, capsys):
     main(["nodeset", "-f", "-x", "n1", "n2"])
     out, err = capsys.readouterr()
     assert (out, err) == ("n2\n", "WARNING: empty left operand for set operation\n")
+
+
+def run_with_defaults(folder, text, *arguments):
+    """Runs the verb in a process of its own, which reads a `defaults.conf`."""
+    (folder / "defaults.conf").write_text(text)
+    environment = {**os.environ, "CLUSTERSHELL_CFGDIR": str(folder)}
+    command = [sys.executable, "-m", "penstock", "nodeset", *arguments]
+    return subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_the_axes_of_defaults_conf(tmp_path):
+    text = "[nodeset]\nfold_axis: -1\n"
+    done = run_with_defaults(tmp_path, text, "-f", "r[1-2]n[1-2]")
+    assert (done.stdout, done.stderr) == ("r1n[1-2],r2n[1-2]\n", "")
+    done = run_with_defaults(tmp_path, text, "-f", "--axis=1", "r[1-2]n[1-2]")
+    assert done.stdout == "r[1-2]n1,r[1-2]n2\n"
+
+
+def test_an_invalid_defaults_conf(tmp_path):
+    done = run_with_defaults(tmp_path, "[nodeset]\nfold_axis: x\n", "-f", "n1")
+    path = tmp_path / "defaults.conf"
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"penstock nodeset: {path}: nodeset.fold_axis: expected integers separated by commas, "
+        "found `x`\n"
+    )

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.compat.ClusterShell import NodeUtils
+from penstock.compat.ClusterShell.Defaults import DEFAULTS, Defaults
 from penstock.compat.ClusterShell.NodeSet import (
     AUTOSTEP_DISABLED,
     RESOLVER_NOGROUP,
@@ -41,6 +42,7 @@ from penstock.compat.ClusterShell.RangeSet import (
     RangeSetND,
     RangeSetParseError,
 )
+from penstock.errors import ConfigError
 
 # An index is a text: numbers of different padding, negative ones, and some above 32 bits.
 INDEXES = st.sets(
@@ -348,7 +350,7 @@ def test_yaml_without_pyyaml_is_an_error_that_says_so(tmp_path, monkeypatch):
 
 
 def test_the_standard_resolver_reads_the_user_s_files(tmp_path):
-    (tmp_path / "groups.conf").write_text("[s]\nmap: echo n[1-3]\n")
+    (tmp_path / "groups.conf").write_text("[Main]\ndefault: s\n[s]\nmap: echo n[1-3]\n")
     code = "from penstock.compat.ClusterShell.NodeSet import fold; print(fold('@any'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -367,3 +369,40 @@ def test_a_set_of_several_axes_is_made_of_many_names():
     nodes.update("r100n0")
     assert str(copied) == "r[0-99]n[0-49]"
     assert (len(nodes), "r100n0" in nodes, "r100n0" in copied) == (5001, True, False)
+
+
+def test_defaults_of_files(tmp_path, monkeypatch):
+    first, last, empty = (tmp_path / name for name in ("first", "last", "empty"))
+    first.write_text("[nodeset]\nfold_axis: -1\n[task.default]\nfanout: 9\n")
+    last.write_text("[nodeset]\nfold_axis = 0, 1\n")
+    empty.write_text("[task.info]\nprint_debug: x\n")
+    missing = str(tmp_path / "missing")
+    assert Defaults([str(first), missing, str(empty)]).fold_axis == (-1,)
+    assert Defaults([str(first), str(last)]).fold_axis == (0, 1)
+    assert Defaults([]).fold_axis == ()
+
+    monkeypatch.setattr(DEFAULTS, "fold_axis", (-1,))
+    grid = NodeSet("r[1-2]n[1-2],a[1-2]")
+    assert str(grid) == "a[1-2],r1n[1-2],r2n[1-2]"
+    assert str(NodeSet("r[1-2]n[1-2]", fold_axis=(0,))) == "r[1-2]n1,r[1-2]n2"
+    assert str(grid.copy()) == str(grid)
+    monkeypatch.setattr(DEFAULTS, "fold_axis", ())
+    assert str(NodeSet("r[1-2]n[1-2]")) == "r[1-2]n[1-2]"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("fold_axis: 1\n", "File contains no section headers."),
+        (
+            "[nodeset]\nfold_axis: x\n",
+            "nodeset.fold_axis: expected integers separated by commas, found `x`",
+        ),
+    ],
+)
+def test_errors_of_default_files(tmp_path, text, problem):
+    path = tmp_path / "defaults.conf"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Defaults([str(path)]).fold_axis  # noqa: B018
+    assert str(caught.value) == f"{path}: {problem}"

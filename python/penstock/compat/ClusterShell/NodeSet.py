@@ -19,15 +19,13 @@ A name is a text with any number of indexes, such as `rack1n12`; a set has a `Ra
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
-import sys
 from itertools import chain, product
 from operator import index as to_index
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 
 import penstock
+from penstock.compat.ClusterShell.Defaults import DEFAULTS, config_paths
 from penstock.compat.ClusterShell.errors import (
     GroupResolverSourceError,
     GroupSourceError,
@@ -120,7 +118,8 @@ class NodeSetBase:
         rangeset: The indexes; None for a name without.
         copy_rangeset: Copy the indexes; otherwise the set keeps them.
         autostep: The least number of equally spaced indexes that a text shows with a step.
-        fold_axis: The dimensions that a text folds, from 0 on, or from -1 back; None for all.
+        fold_axis: The dimensions that a text folds, from 0 on, or from -1 back; None for those of
+            `Defaults.DEFAULTS`, or all.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_autostep", "_patterns", "fold_axis")
@@ -139,7 +138,7 @@ class NodeSetBase:
     ) -> None:
         self._autostep = autostep
         self._patterns = {}
-        self.fold_axis = fold_axis
+        self.fold_axis = fold_axis if fold_axis is not None else DEFAULTS.fold_axis or None
         if pattern:
             self._add(pattern, rangeset, copy_rangeset=copy_rangeset)
         elif rangeset:
@@ -854,23 +853,8 @@ def _steps(autostep: float | None) -> float:
     return AUTOSTEP_DISABLED if autostep is None else autostep
 
 
-def _config_files() -> list[str]:
-    """The `groups.conf` files, the one with the highest priority last."""
-    user = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    folders = [
-        Path("/etc/clustershell"),
-        Path("~/.local/etc/clustershell").expanduser(),
-        Path(sys.prefix, "etc/clustershell"),
-        Path(user, "clustershell").expanduser(),
-    ]
-    chosen = os.environ.get("CLUSTERSHELL_CFGDIR")
-    if chosen and Path(chosen).is_dir():
-        folders.append(Path(chosen))
-    return [str(folder / "groups.conf") for folder in folders]
-
-
 def _default_resolver() -> GroupResolver:
-    return GroupResolverConfig(_config_files(), illegal_chars=ILLEGAL_GROUP_CHARS)
+    return GroupResolverConfig(config_paths("groups.conf"), illegal_chars=ILLEGAL_GROUP_CHARS)
 
 
 RESOLVER_STD_GROUP: GroupResolver = _default_resolver()
@@ -902,7 +886,8 @@ class NodeSet(NodeSetBase):
         nodes: A text such as `node[1-9]!node[3-4],@gpu`, another set, or None.
         autostep: The least number of equally spaced indexes that a text shows with a step.
         resolver: The resolver of groups: `RESOLVER_NOGROUP` for none, None for the standard one.
-        fold_axis: The dimensions that a text folds, from 0 on, or from -1 back; None for all.
+        fold_axis: The dimensions that a text folds, from 0 on, or from -1 back; None for those of
+            `Defaults.DEFAULTS`, or all.
 
     Raises:
         NodeSetParseError: a text is no node set.
@@ -923,7 +908,7 @@ class NodeSet(NodeSetBase):
     ) -> None:
         self._autostep = autostep
         self._patterns = {}
-        self.fold_axis = fold_axis
+        self.fold_axis = fold_axis if fold_axis is not None else DEFAULTS.fold_axis or None
         self._resolver = _resolver(resolver)
         if nodes is not None:
             if isinstance(nodes, str):

@@ -5,6 +5,7 @@
 | `ClusterShell.RangeSet` | `penstock.compat.ClusterShell.RangeSet` |
 | `ClusterShell.NodeSet` | `penstock.compat.ClusterShell.NodeSet` |
 | `ClusterShell.NodeUtils` | `penstock.compat.ClusterShell.NodeUtils` |
+| `ClusterShell.Defaults` | `penstock.compat.ClusterShell.Defaults` |
 
 Example:
     >>> from penstock.compat.ClusterShell.NodeSet import NodeSet
@@ -24,10 +25,7 @@ _EXECUTION = (
 
 
 def __getattr__(name: str) -> NoReturn:
-    if name in _EXECUTION:
-        hint = "penstock.client.Client runs jobs on nodes"
-    elif name == "Defaults":
-        hint = "give the defaults to penstock.compat.ClusterShell.NodeSet"
-    else:
+    if name not in _EXECUTION:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = "penstock.client.Client runs jobs on nodes"
     raise NotImplementedError(f"ClusterShell.{name} is not part of penstock.compat: {hint}")
