@@ -50,7 +50,7 @@ def service_processes(state: str) -> dict[int, str]:
 
 
 def reaper_of(state: str) -> int:
-    """The reaper that is the parent of tasks; the other one is its standby."""
+    """The reaper that is the parent of tasks; the others are its standbys."""
     return int((Path(state) / "exec" / "reaper" / "lock").read_text())
 
 

@@ -110,7 +110,7 @@ def foreground(state: Path, *options: str):
 
 def end_service(directory: Path, uri: str) -> None:
     """Kills the service and the reapers of a directory, and the tasks that they have left."""
-    used_by = (service_of(directory), standby_of(directory), reaper_of(directory))
+    used_by = (service_of(directory), *standbys_of(directory), reaper_of(directory))
     pids = [pid for pid in used_by if is_running(pid)]
     if not pids:
         return
@@ -204,14 +204,14 @@ def reaper_of(directory: Path) -> int | None:
     return _locked_by(directory / "reaper" / "lock")
 
 
-def standby_of(directory: Path) -> int | None:
-    """The pid of the standby of that reaper."""
-    return _locked_by(directory / "reaper" / "standby")
+def standbys_of(directory: Path) -> list[int | None]:
+    """The pids of the standbys of that reaper, the outer one first."""
+    return [_locked_by(directory / "reaper" / name) for name in ("second-standby", "standby")]
 
 
 def kill_reapers(directory: Path) -> None:
-    """Kills the reaper of an execution service, and its standby, which would take its place."""
-    for pid in (standby_of(directory), reaper_of(directory)):
+    """Kills the reaper of an execution service, and its standbys, which would take its place."""
+    for pid in (*standbys_of(directory), reaper_of(directory)):
         if is_running(pid):
             os.kill(pid, signal.SIGKILL)
 

@@ -247,6 +247,18 @@ def test_no_wait_status_is_lost_when_a_reaper_is_killed(instance, exec_process, 
         assert "exception" not in events(instance, job)
 
 
+def test_two_killed_reapers_lose_no_wait_status(instance, exec_process, tmp_path):
+    waiting = f"{gate(tmp_path / 'gate')}; exit 3"
+    with exec_process(instance):
+        (job,) = instance.lines("submit", "sh", "-c", waiting)
+        with (tmp_path / "gate").open("w"):
+            for _ in range(2):
+                os.kill(reaper_of(tmp_path / "exec"), signal.SIGKILL)
+                assert instance.lines("run", "echo", "more") == ["more"]
+        assert instance.penstock("wait", job).returncode == 3
+        assert "exception" not in events(instance, job)
+
+
 def test_killed_reapers_are_not_left_as_zombies(instance, exec_process, tmp_path):
     with exec_process(instance):
         assert instance.lines("run", "echo", "first") == ["first"]

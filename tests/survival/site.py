@@ -36,7 +36,7 @@ class Target(Enum):
     SERVICE = "service"
     BOTH = "both"
     REAPER = "reaper"
-    # The reaper and its standby.
+    # The reaper and its standbys.
     REAPERS = "reapers"
 
 
@@ -150,8 +150,10 @@ class Site:
             if not kill_holder(self.state / "exec" / "reaper" / "lock"):
                 return None
         elif target is Target.REAPERS:
-            locks = [self.state / "exec" / "reaper" / name for name in ("standby", "lock")]
-            if not all(map(kill_holder, locks)):
+            # A successor has more than one of these locks.
+            names = ("second-standby", "standby", "lock")
+            killed = [kill_holder(self.state / "exec" / "reaper" / name) for name in names]
+            if not any(killed):
                 return None
         else:
             if not kill_holder(self.state / "exec" / "lock"):

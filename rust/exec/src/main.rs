@@ -17,7 +17,8 @@ Runs tasks for a service that connects to DIR/socket, and outlives it. DIR must 
 Without processes and connections it ends after SECONDS (60; 0 for never). The next reaper of DIR reports the statuses
 that were not acknowledged.
 
-Two processes run: if the one that starts the tasks is killed, its parent, the standby, takes its place.
+Three processes run: if the one that starts the tasks is killed, its parent, the standby, takes its place, and then that
+one's parent.
 
 PLACE is where the cgroups of jobs are made: the path of a cgroup, or `auto` for the reaper's own, or `none`.
 ";

@@ -641,7 +641,8 @@ fn a_standby_takes_the_place_of_a_killed_reaper_with_every_wait_status() {
     let end = service.wait_for_end(task(3, 0));
 
     // The first task ends while neither process can wait for it.
-    let standby = rustix::process::Pid::from_child(&reaper.process);
+    let pid = reaper.standby();
+    let standby = rustix::process::Pid::from_raw(pid.cast_signed()).expect("not 0");
     kill_process(standby, Signal::STOP).expect("it runs");
     reaper.crash_without_standby();
     fs::write(&gates[0], "go\n").expect("the task reads");
@@ -650,13 +651,8 @@ fn a_standby_takes_the_place_of_a_killed_reaper_with_every_wait_status() {
     }
     kill_process(standby, Signal::CONT).expect("it runs");
 
-    let mut service = loop {
-        if let Ok(client) = penstock_exec::Client::connect(&reaper.directory) {
-            break support::Service::new(client);
-        }
-        std::thread::yield_now();
-    };
-    assert_eq!(service.client.hello().process.pid.0, reaper.process.id());
+    let mut service = reaper.connect_to_successor();
+    assert_eq!(service.client.hello().process.pid.0, pid);
     let another = command(&reaper.directory).output().expect("it starts");
     assert_eq!(another.status.code(), Some(1), "the directory is in use");
     assert_eq!(service.request(&Request::List), 0);
@@ -673,7 +669,7 @@ fn a_standby_takes_the_place_of_a_killed_reaper_with_every_wait_status() {
         WaitStatus::Exited(6)
     );
 
-    // It ends after the last task, so that the next reaper has a standby.
+    // It ends after the last task, so that the next reaper has both standbys.
     fs::write(&gates[1], "go\n").expect("the task reads");
     let end = service.wait_for_end(task(2, 0));
     assert_eq!(end.status, WaitStatus::Exited(4));
@@ -684,6 +680,48 @@ fn a_standby_takes_the_place_of_a_killed_reaper_with_every_wait_status() {
     assert_eq!(service.wait_for_end(task(2, 0)), end);
     assert_ne!(next.pid(), next.process.id());
     service.shut_down(next);
+}
+
+/// The second standby is that of a successor, and of a reaper whose standby was killed.
+#[test]
+fn a_second_kill_loses_no_wait_status() {
+    let kill_successor = |reaper: &Reaper| {
+        reaper.crash_without_standby();
+        let service = reaper.connect_to_successor();
+        assert_eq!(service.client.hello().process.pid.0, reaper.standby());
+        drop(service);
+        reaper.crash_without_standby();
+    };
+    let kill_standby_first = |reaper: &Reaper| {
+        reaper.crash_standby();
+        let mut service = reaper.connect();
+        assert_eq!(
+            service.run(shell(task(2, 0), "exit 1")),
+            WaitStatus::Exited(1)
+        );
+        drop(service);
+        reaper.crash_without_standby();
+    };
+    for kill_both in [kill_successor as fn(&Reaper), kill_standby_first] {
+        let mut reaper = Reaper::start();
+        let mut service = reaper.connect();
+        let gate = reaper.path("gate");
+        fifo(&gate);
+        let waiting = format!("read line < {}; exit 3", gate.display());
+        service.spawn(shell(task(1, 0), &waiting));
+        let started = service.wait_for_start(task(1, 0));
+        drop(service);
+        kill_both(&reaper);
+
+        let mut service = reaper.connect_to_successor();
+        assert_eq!(service.client.hello().process.pid.0, reaper.process.id());
+        assert_eq!(service.request(&Request::List), 0);
+        assert_eq!(service.wait_for_start(task(1, 0)), started);
+        fs::write(&gate, "go\n").expect("the task reads");
+        let end = service.wait_for_end(task(1, 0));
+        assert_eq!(end.status, WaitStatus::Exited(3));
+        assert!(reaper.process.wait().expect("it ends").success());
+    }
 }
 
 /// A killed reaper may have created a process that has not recorded its start yet, and holds this lock meanwhile.

@@ -22,6 +22,8 @@ pub(super) const JOURNAL_FILE: &str = "journal";
 pub(super) const LOCK_FILE: &str = "lock";
 /// The lock of the process that takes the place of a killed reaper, held from the start of that reaper.
 pub(super) const STANDBY_LOCK_FILE: &str = "standby";
+/// The lock of the standby of the process that takes the place of a killed reaper.
+pub(super) const SECOND_STANDBY_LOCK_FILE: &str = "second-standby";
 /// The lock of a reaper and of the processes that it has created and that have not executed their programs.
 const STARTS_LOCK_FILE: &str = "starts";
 const SOCKET_FILE: &str = "socket";
@@ -117,6 +119,21 @@ impl Directory {
             .map_err(failed)?;
         self.lock = Some(lock);
         Ok(())
+    }
+
+    /// The process that uses the directory. This process must not have its lock.
+    pub(super) fn user(&self) -> io::Result<Option<crate::types::Pid>> {
+        let lock = match File::open(self.path(LOCK_FILE)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            lock => lock?,
+        };
+        Ok(match lock_holder(&lock)? {
+            LockHolder::Process(pid) => {
+                let pid = pid.as_raw_nonzero().get();
+                Some(crate::types::Pid(pid.cast_unsigned()))
+            }
+            LockHolder::None | LockHolder::Invisible => None,
+        })
     }
 
     /// Waits until no process of an earlier reaper is about to record a start in the log. The lock that is returned is
@@ -266,33 +283,43 @@ fn entry(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Whether the standby of a reaper of this directory runs: the reaper runs too, or the standby is about to take its
+/// Whether a standby of a reaper of this directory runs: the reaper runs too, or the standby is about to take its
 /// place, or both are about to end.
 pub(super) fn has_standby(directory: &Path) -> io::Result<bool> {
-    Ok(!matches!(standby(directory)?, LockHolder::None))
+    let standbys = standbys(directory)?;
+    Ok(standbys
+        .iter()
+        .any(|holder| !matches!(holder, LockHolder::None)))
 }
 
-fn standby(directory: &Path) -> io::Result<LockHolder> {
+/// The standbys of a reaper, the last to end first.
+fn standbys(directory: &Path) -> io::Result<[LockHolder; 2]> {
     let folder = open_folder(directory, OFlags::PATH)?;
-    match File::open(entry(&folder, STANDBY_LOCK_FILE)) {
+    let holder = |file| match File::open(entry(&folder, file)) {
         Ok(lock) => Ok(lock_holder(&lock)?),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(LockHolder::None),
         Err(error) => Err(error),
-    }
+    };
+    Ok([
+        holder(SECOND_STANDBY_LOCK_FILE)?,
+        holder(STANDBY_LOCK_FILE)?,
+    ])
 }
 
-/// Waits for the end of the standby of a reaper that is ending, at most for this time.
+/// Waits for the end of the standbys of a reaper that is ending, at most for this time for each.
 pub(super) fn wait_for_standby_end(directory: &Path, timeout: Timespec) -> io::Result<()> {
-    let LockHolder::Process(pid) = standby(directory)? else {
-        return Ok(());
-    };
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Err(Errno::SRCH) => Ok(()),
-        process => {
-            poll(&mut [PollFd::new(&process?, PollFlags::IN)], Some(&timeout))?;
-            Ok(())
+    for standby in standbys(directory)? {
+        let LockHolder::Process(pid) = standby else {
+            continue;
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => {}
+            process => {
+                poll(&mut [PollFd::new(&process?, PollFlags::IN)], Some(&timeout))?;
+            }
         }
     }
+    Ok(())
 }
 
 /// Connects to the reaper of a directory, whatever the length of its path.

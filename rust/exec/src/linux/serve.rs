@@ -52,8 +52,9 @@ pub struct Options {
     pub imp: PathBuf,
 }
 
-/// Runs a reaper in a child of this process until it has been idle for the configured time, or a service requests its
-/// end. If that process is killed, this one takes its place until no task is left. Returns the exit code.
+/// Runs a reaper in a grandchild of this process until it has been idle for the configured time, or a service requests its
+/// end. If that process is killed, its parent takes its place until no task is left, and if that one is killed, this one.
+/// Returns the exit code.
 ///
 /// The process must do nothing else: all descriptors except the standard streams are closed, it becomes a session
 /// leader and a child subreaper, and it blocks all signals. When the socket listens, the reaper writes the line
@@ -68,18 +69,26 @@ pub fn serve(options: &Options) -> Result<ExitCode, Error> {
     syscalls::close_inherited()
         .map_err(|error| Error::system("cannot close inherited descriptors", &error))?;
     lead_session()?;
-    let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
-    directory.lock(directory::STANDBY_LOCK_FILE, "reaper", IfLocked::Fail)?;
-    let is_successor = match standby::fork_reaper(&directory)? {
-        Part::Ended(code) => return Ok(code),
-        Part::Successor => true,
-        Part::Reaper => {
-            lead_session()?;
-            false
+    // A process has its own locks: those of a standby are not those of the processes that it has created.
+    let mut standbys = Vec::new();
+    let mut is_successor = false;
+    for lock in [
+        directory::SECOND_STANDBY_LOCK_FILE,
+        directory::STANDBY_LOCK_FILE,
+    ] {
+        let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
+        directory.lock(lock, "reaper", IfLocked::Fail)?;
+        let part = standby::fork_child(&directory)?;
+        standbys.push(directory);
+        match part {
+            Part::Ended(code) => return Ok(code),
+            Part::Successor => {
+                is_successor = true;
+                break;
+            }
+            Part::Child => lead_session()?,
         }
-    };
-    // A process has its own locks: those of the standby are not those of the reaper.
-    let _standby = directory;
+    }
     let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
     directory.lock(directory::LOCK_FILE, "reaper", IfLocked::Fail)?;
     let _starts = directory
@@ -173,7 +182,7 @@ struct EventLoop {
     /// Holds the bytes of one read.
     buffer: Vec<u8>,
     next_connection: u64,
-    /// Whether it was the standby of a killed reaper, and has no standby of its own.
+    /// Whether it was the standby of a killed reaper, and has at most one standby of its own.
     is_successor: bool,
     idle_timeout: Option<Duration>,
     idle_since: Option<Instant>,
@@ -196,7 +205,7 @@ impl EventLoop {
         self.reap();
         self.reaper.step(&mut self.kernel);
         self.reaper.commit(&mut self.kernel);
-        // A successor without tasks makes room for a reaper that has a standby.
+        // A successor without tasks makes room for a reaper that has both standbys.
         while !(self.is_successor && self.is_settled()) {
             events.clear();
             let timeout = self.timeout();

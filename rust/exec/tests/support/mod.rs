@@ -22,7 +22,7 @@ const HANG: Duration = Duration::from_secs(120);
 
 /// A reaper and its runtime directory.
 pub struct Reaper {
-    /// The standby: the parent of the process that starts the tasks.
+    /// The second standby: the grandparent of the process that starts the tasks.
     pub process: Child,
     pub directory: PathBuf,
     /// Removes the directory with the reaper.
@@ -75,24 +75,53 @@ impl Reaper {
 
     /// The process that starts the tasks.
     pub fn pid(&self) -> u32 {
-        let pid = std::fs::read_to_string(self.path("lock")).expect("it has the lock");
+        self.holder("lock")
+    }
+
+    /// The standby: the parent of that process.
+    pub fn standby(&self) -> u32 {
+        self.holder("standby")
+    }
+
+    fn holder(&self, lock: &str) -> u32 {
+        let pid = std::fs::read_to_string(self.path(lock)).expect("it has the lock");
         pid.trim().parse().expect("a pid")
     }
 
-    /// Kills the reaper and its standby as a crash would: the tasks live on.
+    /// Kills the reaper and its standbys as a crash would: the tasks live on.
     pub fn crash(&mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it was killed");
+        self.crash_standby();
         self.crash_without_standby();
     }
 
     /// Kills the process that starts the tasks.
     pub fn crash_without_standby(&self) {
-        let pid = Pid::from_raw(self.pid().cast_signed()).expect("not 0");
-        let process = pidfd_open(pid, PidfdFlags::empty()).expect("it runs");
-        assert!(self.is_own(self.pid()), "{pid:?} is another process");
+        self.kill(self.pid());
+    }
+
+    /// Kills the parent of that process.
+    pub fn crash_standby(&self) {
+        self.kill(self.standby());
+    }
+
+    fn kill(&self, pid: u32) {
+        let target = Pid::from_raw(pid.cast_signed()).expect("not 0");
+        let process = pidfd_open(target, PidfdFlags::empty()).expect("it runs");
+        assert!(self.is_own(pid), "{pid} is another process");
         pidfd_send_signal(&process, Signal::KILL).expect("it runs");
         poll(&mut [PollFd::new(&process, PollFlags::IN)], None).expect("it ends");
+    }
+
+    /// Connects when the successor of a killed reaper listens.
+    pub fn connect_to_successor(&self) -> Service {
+        loop {
+            if let Ok(client) = Client::connect(&self.directory) {
+                return Service::new(client);
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Whether a process is one of this reaper: in a container it has written another pid.
@@ -115,8 +144,10 @@ impl Drop for Reaper {
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = self.process.kill();
             let _ = self.process.wait();
-            if self.is_own(self.pid()) {
-                self.crash_without_standby();
+            for pid in [self.standby(), self.pid()] {
+                if self.is_own(pid) {
+                    self.kill(pid);
+                }
             }
         }
         if self.folder.is_some()
