@@ -259,6 +259,14 @@ def test_two_killed_reapers_lose_no_wait_status(instance, exec_process, tmp_path
         assert "exception" not in events(instance, job)
 
 
+def test_the_break_of_a_lease_does_not_end_the_service(instance, exec_process):
+    with exec_process(instance) as process:
+        # Linux sends it if a file that the service looks at is opened.
+        os.kill(process.pid, signal.SIGIO)
+        assert instance.lines("run", "echo", "more") == ["more"]
+        assert process.poll() is None
+
+
 def test_killed_reapers_are_not_left_as_zombies(instance, exec_process, tmp_path):
     with exec_process(instance):
         assert instance.lines("run", "echo", "first") == ["first"]

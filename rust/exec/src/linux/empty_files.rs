@@ -29,7 +29,7 @@ const OWNER_BITS: u32 = 0o600;
 struct Calls {
     /// Gives a file a second name.
     link: fn(&Path, &Path) -> io::Result<()>,
-    /// Whether no process has the file open but this one, which a lease tells.
+    /// Whether no process has the file open but this one, which a lease tells, nor can open it before this one closes it.
     is_open_nowhere_else: fn(&File) -> bool,
 }
 
@@ -116,13 +116,12 @@ impl EmptyFiles {
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)?;
-        let is_plain = |file: &File| {
-            let metadata = file.metadata()?;
-            let is_own = metadata.nlink() == 1 && metadata.mode() & OWNER_BITS == OWNER_BITS;
-            Ok::<_, io::Error>(metadata.is_file() && is_own && metadata.len() == 0)
-        };
-        // Bytes may have been written before the second look, by a process that has closed the file since the first one.
-        Ok(is_plain(&file)? && (self.calls.is_open_nowhere_else)(&file) && is_plain(&file)?)
+        if !(self.calls.is_open_nowhere_else)(&file) {
+            return Ok(false);
+        }
+        let metadata = file.metadata()?;
+        let is_own = metadata.nlink() == 1 && metadata.mode() & OWNER_BITS == OWNER_BITS;
+        Ok(metadata.is_file() && is_own && metadata.len() == 0)
     }
 }
 

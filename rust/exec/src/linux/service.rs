@@ -108,6 +108,8 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     syscalls::accept_signal(libc::SIGTERM);
     // Beyond RLIMIT_FSIZE a write of the journal fails, and is retried. The reaper resets its signals.
     syscalls::ignore_signal(libc::SIGXFSZ);
+    // Another process opens an output file on which this one has a lease.
+    syscalls::ignore_signal(libc::SIGIO);
     let server = Server::new(&options.uri, &options.server_users)?;
     create_private(&options.directory)?;
     let mut directory = Directory::open(&options.directory, directory::JOURNAL_FILE)?;

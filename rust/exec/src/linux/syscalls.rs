@@ -428,13 +428,13 @@ fn wait(target: i32, options: c_int) -> io::Result<Option<Exit>> {
     }))
 }
 
-/// Whether no other descriptor, here or in another process, refers to an open file. It must be of this process's user,
-/// and opened for reading.
+/// Whether no other descriptor, here or in another process, refers to an open file. If so, none can before the file is
+/// closed. It must be of this process's user, and opened for reading. The process must ignore SIGIO, which it gets if
+/// another one opens the file meanwhile.
 pub(super) fn is_open_nowhere_else(file: &File) -> bool {
     // The kernel grants a write lease only to the one who has the file open alone.
     // SAFETY: the call takes and returns integers.
-    let lease = |kind: c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
-    lease(libc::F_WRLCK) == 0 && lease(libc::F_UNLCK) == 0
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0 }
 }
 
 fn wait_status(status: c_int) -> WaitStatus {
