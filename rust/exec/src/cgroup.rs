@@ -194,6 +194,11 @@ impl<F: CgroupFs> Cgroups<F> {
         Ok(id)
     }
 
+    /// The cgroup that the next job without limits gets, if there is one: it was released last.
+    pub fn next_free(&self) -> Option<CgroupId> {
+        self.free.last().copied()
+    }
+
     fn limit(&mut self, path: &str, limits: &CgroupLimits) -> Result<(), SpawnFailure> {
         let mut write = |name: &str, value: String, step: Step| {
             let result = self.fs.write(&file(path, name), &value);

@@ -20,6 +20,8 @@ use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
 
 /// The file of the reaper's directory that names its base.
 const BASE_FILE: &str = "cgroup";
+/// Directories of cgroups that are kept open for later jobs.
+const MAX_OPEN_FOLDERS: usize = 16;
 
 /// The cgroup below which a reaper creates the cgroups of jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -158,6 +160,8 @@ pub(super) struct LinuxCgroups {
     epoll: Rc<OwnedFd>,
     /// `cgroup.events` of the cgroups whose emptiness is awaited.
     watched: BTreeMap<CgroupId, File>,
+    /// The directories of some cgroups: most jobs get the cgroup of an earlier one.
+    folders: BTreeMap<CgroupId, Rc<OwnedFd>>,
 }
 
 impl LinuxCgroups {
@@ -183,6 +187,7 @@ impl LinuxCgroups {
             cgroups,
             epoll,
             watched: BTreeMap::new(),
+            folders: BTreeMap::new(),
         })
     }
 
@@ -208,19 +213,29 @@ impl LinuxCgroups {
     }
 
     /// Opens the directory of a cgroup.
-    pub(super) fn open(&self, cgroup: CgroupId) -> Result<OwnedFd, SpawnFailure> {
+    pub(super) fn open(&mut self, cgroup: CgroupId) -> Result<Rc<OwnedFd>, SpawnFailure> {
+        if let Some(folder) = self.folders.get(&cgroup) {
+            return Ok(Rc::clone(folder));
+        }
         let path = self
             .cgroups
             .as_ref()
             .map(|cgroups| cgroups.fs().path(&cgroups.path(cgroup)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        open(path.unwrap_or_default(), flags, Mode::empty()).map_err(|errno| SpawnFailure {
+        let folder = open(path.unwrap_or_default(), flags, Mode::empty());
+        let folder = Rc::new(folder.map_err(|errno| SpawnFailure {
             step: Step::Cgroup,
             errno: errno.raw_os_error(),
-        })
+        })?);
+        if self.folders.len() < MAX_OPEN_FOLDERS {
+            self.folders.insert(cgroup, Rc::clone(&folder));
+        }
+        Ok(folder)
     }
 
+    /// Kills what is in a cgroup. No later job gets it.
     pub(super) fn kill(&mut self, cgroup: CgroupId) {
+        self.folders.remove(&cgroup);
         if let Some(cgroups) = &mut self.cgroups {
             cgroups.kill(cgroup);
         }
@@ -228,6 +243,16 @@ impl LinuxCgroups {
 
     /// Gives a cgroup back. If it has a process, it is watched.
     pub(super) fn release(&mut self, cgroup: CgroupId) -> bool {
+        let is_released = self.release_or_watch(cgroup);
+        let next = self.cgroups.as_ref().and_then(Cgroups::next_free);
+        if is_released && next != Some(cgroup) {
+            // It was removed.
+            self.folders.remove(&cgroup);
+        }
+        is_released
+    }
+
+    fn release_or_watch(&mut self, cgroup: CgroupId) -> bool {
         let Some(cgroups) = &mut self.cgroups else {
             return true;
         };

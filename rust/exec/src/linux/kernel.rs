@@ -131,7 +131,7 @@ impl Kernel for LinuxKernel {
         let (ends, mut streams) = self.streams.open(task)?;
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
         let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
-        let cgroup = cgroup.zip(folder.as_ref().map(AsFd::as_fd));
+        let cgroup = cgroup.zip(folder.as_ref().map(|folder| folder.as_fd()));
         let parts = Descriptors {
             log: Some(log),
             null,
