@@ -2,16 +2,18 @@
 
     python bench/library/scale.py
 
-Each operation runs three times in a process of its own, and the least time counts. The memory is
-the growth of the process's resident memory at its peak, the result included.
+Each operation runs three times in a process of its own, and the least processor time counts. The
+memory is the growth of the process's resident memory at its peak, the result included.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,9 +59,25 @@ def halves(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
     return r, r.restrict(ranks=r.ranks[: len(r.ranks) // 2])
 
 
+def parts(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
+    """The halves of an R."""
+    whole, half = halves(r)
+    return half, whole - half
+
+
+def file_of(text: str) -> Path:
+    """A file with a text, removed at the end."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name, "R")
+    path.write_text(text)
+    return path
+
+
 #: For each row its name, its argument, and the operation on that.
 ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
     ("Hostlist, 10^8 hosts in a range: parse", lambda: "n[0-99999999]", Hostlist),
+    ("Hostlist, 10^5 ranges: parse", lambda: scattered_hosts(10**5), Hostlist),
     ("Hostlist, 10^6 ranges: parse", lambda: scattered_hosts(10**6), Hostlist),
     ("Hostlist, 10^6 ranges: format", lambda: Hostlist(scattered_hosts(10**6)), str),
     (
@@ -78,6 +96,11 @@ ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
     ),
     ("R, 10^5 different nodes: parse", lambda: different_nodes(10**5), ResourceSet),
     ("R, 10^6 different nodes: parse", lambda: different_nodes(10**6), ResourceSet),
+    (
+        "R, 10^6 different nodes: read from a file",
+        lambda: file_of(different_nodes(10**6)),
+        lambda path: ResourceSet(path.read_bytes()),
+    ),
     ("R, 10^6 different nodes: json.loads", lambda: different_nodes(10**6), json.loads),
     (
         "R, 10^6 different nodes: encode",
@@ -95,6 +118,38 @@ ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
         "R, 10^5 equal nodes: difference from half",
         lambda: halves(equal_nodes(10**5)),
         lambda sets: sets[0] - sets[1],
+    ),
+    (
+        "R, 10^5 equal nodes: union of halves",
+        lambda: parts(equal_nodes(10**5)),
+        lambda sets: sets[0] | sets[1],
+    ),
+    (
+        "R, 10^5 equal nodes: intersection with half",
+        lambda: halves(equal_nodes(10**5)),
+        lambda sets: sets[0] & sets[1],
+    ),
+    (
+        "R, 10^5 equal nodes: append halves",
+        lambda: parts(equal_nodes(10**5)),
+        lambda sets: sets[0].append(sets[1]),
+    ),
+    ("R, 10^5 equal nodes: rerank", lambda: equal_nodes(10**5), ResourceSet.rerank),
+    (
+        "R, 10^5 equal nodes: remove ranks",
+        lambda: equal_nodes(10**5),
+        lambda r: r.remove_ranks("1000-60000"),
+    ),
+    (
+        "R, 10^5 equal nodes: counts, hosts and ranks",
+        lambda: equal_nodes(10**5),
+        lambda r: (r.nnodes, r.ncores, r.ngpus, r.nodelist, r.ranks, r.properties),
+    ),
+    ("R, 10^5 equal nodes: summary", lambda: equal_nodes(10**5), ResourceSet.summary),
+    (
+        "R, 10^5 equal nodes: find a host",
+        lambda: equal_nodes(10**5),
+        lambda r: r.host_ranks("n77777"),
     ),
     (
         "R, 10^5 equal nodes: restrict by hosts",
@@ -124,9 +179,9 @@ def measure(row: int) -> None:
     for done in range(ROUNDS):
         argument = make()
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
-        before, began = resident("VmRSS"), time.perf_counter()
+        before, began = resident("VmRSS"), time.process_time()
         result = operate(argument)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
         if done == 0:
             memory = resident("VmHWM") - before
         del result, argument
@@ -137,7 +192,7 @@ def main() -> None:
     """Measures each row in a process of its own."""
     if len(sys.argv) > 1:
         return measure(int(sys.argv[1]))
-    print("| operation | ms | MiB |\n|---|---|---|", flush=True)
+    print("| operation | CPU ms | MiB |\n|---|---|---|", flush=True)
     for row in range(len(ROWS)):
         subprocess.run([sys.executable, __file__, str(row)], check=True)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import socket
 import sys
 from pathlib import Path
@@ -42,6 +43,8 @@ COMBINATIONS: dict[str, tuple[Callable[..., ResourceSet], str]] = {
     ),
     "append": (ResourceSet.append, "all sets one after the other, with new ranks after the first"),
 }
+
+SECOND_DOCUMENT = re.compile(rb"\s*\{[^\n]*\}[^\S\n]*\n\s*\{")
 
 COUNTS: dict[str, Callable[[ResourceSet], int]] = {
     "node": lambda r: r.nnodes,
@@ -216,7 +219,10 @@ def _documents(arguments: list[str]) -> Iterator[_Document]:
             continue
         name = "standard input" if argument == "-" else f"`{argument}`"
         data = sys.stdin.buffer.read() if argument == "-" else Path(argument).read_bytes()
-        lines = [line.strip() for line in data.splitlines() if line.strip()]
+        # One document is not split: it may be large.
+        lines = []
+        if SECOND_DOCUMENT.match(data):
+            lines = [line.strip() for line in data.splitlines() if line.strip()]
         whole = (line.startswith(b"{") and line.endswith(b"}") for line in lines)
         if len(lines) > 1 and all(whole):
             yield from (_Document(f"{name}: R {at}", line) for at, line in enumerate(lines, 1))

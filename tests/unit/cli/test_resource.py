@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -344,3 +345,24 @@ def test_a_set_is_iterated_by_rank() -> None:
     r = ResourceSet(R1)
     assert [node.host for node in r] == ["node0", "node1", "node2", "node3"]
     assert (r ^ ResourceSet(R2)) == (r - ResourceSet(R2)) | (ResourceSet(R2) - r)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("{", ""), ("{", "\n"), ("\n  {", "\n\n"), ("{\n", "\n")]
+)
+def test_a_file_is_in_memory_once(capsys, tmp_path, before, after):
+    """The text of the file; the set itself is not in Python's memory."""
+    entries = ",".join(
+        f'{{"rank":"{n}","children":{{"core":"0-{1 + n % 97}"}}}}' for n in range(10**5)
+    )
+    text = f'"version":1,"execution":{{"R_lite":[{entries}],"nodelist":["n[0-99999]"]}}}}'
+    path = tmp_path / "R"
+    path.write_text(f"{before}{text}{after}")
+    tracemalloc.start()
+    try:
+        assert main(["R", "count", str(path)]) == 0
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert capsys.readouterr().out.startswith("100000 nodes, ")
+    assert path.stat().st_size < peak < 1.2 * path.stat().st_size
