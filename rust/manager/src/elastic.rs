@@ -5,18 +5,24 @@
 //! REACQUIRE its allocation becomes a grant of the job that requested it. The events of both jobs
 //! tell all of it.
 //!
-//! `peer` has the state and applies events to it; `requests` begins and ends requests in the log.
-//! `request_job`, `parts`, `submission` and `grant` carry them through the queue, `loan`, `release` and
-//! `time` do the rest. `calls`, `query` and `watch` handle messages, and `timers` due timers.
-//! Methods of `Elastic` in different modules never call each other in a cycle: `tests/lint/test_cycles.py`
-//! checks that.
+//! Each part owns its state:
+//!
+//! | part | state |
+//! |---|---|
+//! | `table` | requests, loans and parts, as the eventlogs record them, and their `usage` |
+//! | `requests` | the life cycle of requests: the table, `listeners`, `timers`, and postponed `returns` |
+//! | `submission` | the pending decisions of the scheduler about request jobs (`probe`) |
+//! | `peer` | `Elastic`: requests and submissions, to which it hands messages, changes of jobs and due timers |
+//!
+//! The others have no state. `release`, `loan` and `time` carry out directives, `grant` makes the allocation of a
+//! request job the requester's, `limits`, `target` and `query` decide and answer without changing anything.
 
 mod calls;
 mod grant;
 mod limits;
+mod listeners;
 mod loan;
 mod naming;
-mod parts;
 mod peer;
 mod probe;
 mod query;
@@ -24,12 +30,12 @@ mod release;
 mod request_job;
 mod requests;
 mod result;
+mod returns;
 mod submission;
-mod tables;
+mod table;
 mod target;
 mod time;
 mod timers;
 mod usage;
-mod watch;
 
 pub(crate) use peer::Elastic;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use penstock_elastic::{Demand, Denial, Status};
 use penstock_flux::RequestError;
 
-use super::peer::Elastic;
 use super::request_job::out_of_resource;
-use super::usage::Amount;
+use super::usage::{Amount, Usage};
 use crate::context::Context;
 use crate::policy;
 use crate::record::Record;
@@ -23,88 +22,79 @@ pub(super) enum Satisfiable {
     Part,
 }
 
-impl Elastic {
-    fn recount(&mut self, cx: &Context) {
-        self.usage.recount(&cx.jobs, &cx.claims);
-    }
+/// Checks a request against the limits of its job and of that job's owner.
+pub(super) fn check_limits(
+    usage: &Usage,
+    cx: &Context,
+    job: JobId,
+    demand: &Demand,
+) -> Result<(), Denial> {
+    let Some(user) = cx.jobs.record(job).map(Record::userid) else {
+        return Ok(());
+    };
+    let requested = Amount::requested(demand, &cx.claims);
+    let limits = &cx.settings.elastic;
+    check_amount(&requested, &usage.of_job(job), &limits.job, "job")?;
+    check_amount(&requested, &usage.of_user(user), &limits.user, "user")
+}
 
-    /// Checks a request against the limits of its job and of that job's owner.
-    pub(super) fn check_limits(
-        &mut self,
-        cx: &Context,
-        job: JobId,
-        demand: &Demand,
-    ) -> Result<(), Denial> {
-        let Some(user) = cx.jobs.record(job).map(Record::userid) else {
+/// Checks whether the policy allows the allocation that a request joins to grow by it and, if the
+/// request is satisfiable only as a whole, whether the inventory is large enough. Without `joins`
+/// the request is for an allocation of its own.
+pub(super) fn check_growth(
+    usage: &Usage,
+    cx: &Context,
+    job: JobId,
+    joins: Option<JobId>,
+    demand: &Demand,
+    satisfiable: Satisfiable,
+) -> Result<(), Denial> {
+    let Some(joins) = joins else {
+        // The limits of a request of one part are checked on its jobspec.
+        if demand.rest.is_empty() {
             return Ok(());
-        };
-        self.recount(cx);
-        let requested = Amount::requested(demand, &cx.claims);
-        let limits = &cx.settings.elastic;
-        check_amount(&requested, &self.usage.of_job(job), &limits.job, "job")?;
-        check_amount(&requested, &self.usage.of_user(user), &limits.user, "user")
+        }
+        let record = cx.jobs.record(job);
+        let own_queue = record.and_then(|record| record.spec().queue.as_deref());
+        let required_queue = demand.queue.as_deref().filter(|_| demand.only_queue);
+        let queue = required_queue.or(own_queue);
+        let sum = Amount::of_parts(demand);
+        let allowed = policy::check_growth(sum.nodes, sum.cores, queue, &cx.settings);
+        return allowed.map_err(out_of_resource);
+    };
+    let mut targets: BTreeMap<JobId, Amount> = BTreeMap::new();
+    for part in demand.parts() {
+        let target = part.joins.unwrap_or(joins);
+        let sum = targets.entry(target).or_default();
+        sum.add_amount(&Amount::of_part(part));
     }
+    for (target, requested) in targets {
+        check_policy(usage, cx, target, requested).map_err(out_of_resource)?;
+        if satisfiable == Satisfiable::Whole {
+            check_fit(cx, target, demand, &requested)?;
+        }
+    }
+    Ok(())
+}
 
-    /// Checks whether the policy allows the allocation that a request joins to grow by it and, if the
-    /// request is satisfiable only as a whole, whether the inventory is large enough. Without `joins`
-    /// the request is for an allocation of its own.
-    pub(super) fn check_growth(
-        &mut self,
-        cx: &Context,
-        job: JobId,
-        joins: Option<JobId>,
-        demand: &Demand,
-        satisfiable: Satisfiable,
-    ) -> Result<(), Denial> {
-        let Some(joins) = joins else {
-            // The limits of a request of one part are checked on its jobspec.
-            if demand.rest.is_empty() {
-                return Ok(());
-            }
-            let record = cx.jobs.record(job);
-            let own_queue = record.and_then(|record| record.spec().queue.as_deref());
-            let required_queue = demand.queue.as_deref().filter(|_| demand.only_queue);
-            let queue = required_queue.or(own_queue);
-            let sum = Amount::of_parts(demand);
-            let allowed = policy::check_growth(sum.nodes, sum.cores, queue, &cx.settings);
-            return allowed.map_err(out_of_resource);
-        };
-        self.recount(cx);
-        let mut targets: BTreeMap<JobId, Amount> = BTreeMap::new();
-        for part in demand.parts() {
-            let target = part.joins.unwrap_or(joins);
-            let sum = targets.entry(target).or_default();
-            sum.add_amount(&Amount::of_part(part));
-        }
-        for (target, requested) in targets {
-            self.check_policy(cx, target, requested)
-                .map_err(out_of_resource)?;
-            if satisfiable == Satisfiable::Whole {
-                check_fit(cx, target, demand, &requested)?;
-            }
-        }
-        Ok(())
+/// Checks whether the policy allows an allocation, with its grants and pending requests, to grow by
+/// `requested`.
+fn check_policy(
+    usage: &Usage,
+    cx: &Context,
+    target: JobId,
+    requested: Amount,
+) -> Result<(), RequestError> {
+    let Some(record) = cx.jobs.record(target) else {
+        return Ok(());
+    };
+    let mut sum = requested;
+    if let Some(r) = record.extent() {
+        sum.add(0, r.nnodes() as u64, r.ncores());
     }
-
-    /// Checks whether the policy allows an allocation, with its grants and pending requests, to grow by
-    /// `requested`.
-    fn check_policy(
-        &self,
-        cx: &Context,
-        target: JobId,
-        requested: Amount,
-    ) -> Result<(), RequestError> {
-        let Some(record) = cx.jobs.record(target) else {
-            return Ok(());
-        };
-        let mut sum = requested;
-        if let Some(r) = record.extent() {
-            sum.add(0, r.nnodes() as u64, r.ncores());
-        }
-        sum.add_amount(&self.usage.pending_for(target));
-        let queue = record.spec().queue.as_deref();
-        policy::check_growth(sum.nodes, sum.cores, queue, &cx.settings)
-    }
+    sum.add_amount(&usage.pending_for(target));
+    let queue = record.spec().queue.as_deref();
+    policy::check_growth(sum.nodes, sum.cores, queue, &cx.settings)
 }
 
 /// Checks whether the instance has `requested` in addition to the one node that an allocation never

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::calls::denial_of;
 use super::naming::{alloc_of, find};
-use super::peer::Elastic;
-use super::tables::LoanKey;
+use super::requests::Requests;
+use super::returns::LoanKey;
+use super::table::RequestTable;
 use crate::authorize::Permission;
 use crate::context::Context;
 use crate::record::Record;
@@ -24,83 +25,89 @@ fn denied(status: Status, reason: &str) -> Reply {
     })
 }
 
-impl Elastic {
-    /// `pmix.query`: all requests, oldest first; with an id, the newest of that name.
-    pub(crate) fn query(&self, cx: &Context, request: Request<'_>, job: Permission) -> Handled {
-        let query: JobRequest<'_> = request.payload()?;
-        let id = match job.map_err(denial_of) {
-            Ok(job) => job.id(),
-            Err(denial) => return Ok(denied(denial.status, &denial.reason)),
-        };
-        let account = self.ledger.account(id);
-        let entries: Vec<&Entry> = match query.id.as_deref() {
-            Some(id) => {
-                let Some(newest) = account.and_then(|account| find(account, id)) else {
-                    let reason = format!("no request `{}` of this job", id.escape_debug());
-                    return Ok(denied(Status::NOT_FOUND, &reason));
-                };
-                vec![newest]
-            }
-            None => account.into_iter().flat_map(Account::entries).collect(),
-        };
-        // The loans of a job end with it.
-        let state = cx.jobs.record(id).map(Record::state);
-        let is_running = state == Some(State::Run);
-        let lender = account.filter(|_| is_running);
-        let lends = lender.into_iter().flat_map(Account::loans);
-        let lent = lends.map(|(number, lend)| {
-            let postponed = self.postponed.of(LoanKey {
-                job: id,
-                loan: number,
-            });
-            let until = postponed.map(|postponed| postponed.until).or(lend.until);
-            LoanRow {
-                id: lend.id.clone(),
-                nodes: (lend.nodes - lend.returned).into(),
-                hosts: lend.hosts.clone(),
-                cpus: lend.cpus,
-                returning: lend.returning,
-                until,
-                reason: postponed.map_or_else(String::new, |postponed| postponed.reason.clone()),
-            }
-        });
-        Ok(Reply::of(&QueryResponse {
-            status: 0,
-            reason: String::new(),
-            requests: entries.iter().map(|entry| self.row(cx, entry)).collect(),
-            lent: lent.collect(),
-        }))
-    }
-
-    fn row(&self, cx: &Context, entry: &Entry) -> RequestRow {
-        let last = entry.alloc.map(|id| self.parts.last(id));
-        let job = last.and_then(|id| cx.jobs.get(id));
-        let sched = job.and_then(|job| job.annotations().get("sched"));
-        let annotation = |key: &str| sched.and_then(|sched| sched.get(key)).cloned();
-        let is_open = entry.is_open();
-        let reason = if is_open {
-            let stop_reason = job.and_then(|job| job.dialogue.scheduler.stop_reason());
-            let stop_reason = stop_reason.map_or("", |reason| &**reason);
-            annotation("reason_pending").unwrap_or_else(|| stop_reason.into())
-        } else {
-            entry.reason.as_str().into()
-        };
-        let status = entry.status.unwrap_or(Status::QUEUED).0;
-        let Amounts { nodes, cores, time } = amounts(entry);
-        RequestRow {
-            id: entry.id.clone(),
-            alloc: alloc_of(entry),
-            directive: entry.directive.clone(),
-            rank: entry.rank,
-            status,
-            state: entry.progress().name().to_owned(),
-            reason,
-            nodes,
-            cores,
-            time,
-            estimate: annotation("t_estimate").filter(|_| is_open),
-            results: entry.results.clone(),
+/// `pmix.query`: all requests, oldest first; with an id, the newest of that name.
+pub(super) fn query(
+    requests: &Requests,
+    cx: &Context,
+    request: Request<'_>,
+    job: Permission,
+) -> Handled {
+    let query: JobRequest<'_> = request.payload()?;
+    let id = match job.map_err(denial_of) {
+        Ok(job) => job.id(),
+        Err(denial) => return Ok(denied(denial.status, &denial.reason)),
+    };
+    let account = requests.table.account(id);
+    let entries: Vec<&Entry> = match query.id.as_deref() {
+        Some(id) => {
+            let Some(newest) = account.and_then(|account| find(account, id)) else {
+                let reason = format!("no request `{}` of this job", id.escape_debug());
+                return Ok(denied(Status::NOT_FOUND, &reason));
+            };
+            vec![newest]
         }
+        None => account.into_iter().flat_map(Account::entries).collect(),
+    };
+    // The loans of a job end with it.
+    let state = cx.jobs.record(id).map(Record::state);
+    let is_running = state == Some(State::Run);
+    let lender = account.filter(|_| is_running);
+    let lends = lender.into_iter().flat_map(Account::loans);
+    let lent = lends.map(|(number, lend)| {
+        let postponed = requests.postponed.of(LoanKey {
+            job: id,
+            loan: number,
+        });
+        let until = postponed.map(|postponed| postponed.until).or(lend.until);
+        LoanRow {
+            id: lend.id.clone(),
+            nodes: (lend.nodes - lend.returned).into(),
+            hosts: lend.hosts.clone(),
+            cpus: lend.cpus,
+            returning: lend.returning,
+            until,
+            reason: postponed.map_or_else(String::new, |postponed| postponed.reason.clone()),
+        }
+    });
+    Ok(Reply::of(&QueryResponse {
+        status: 0,
+        reason: String::new(),
+        requests: entries
+            .iter()
+            .map(|entry| row(&requests.table, cx, entry))
+            .collect(),
+        lent: lent.collect(),
+    }))
+}
+
+fn row(table: &RequestTable, cx: &Context, entry: &Entry) -> RequestRow {
+    let last = entry.alloc.map(|id| table.last_part(id));
+    let job = last.and_then(|id| cx.jobs.get(id));
+    let sched = job.and_then(|job| job.annotations().get("sched"));
+    let annotation = |key: &str| sched.and_then(|sched| sched.get(key)).cloned();
+    let is_open = entry.is_open();
+    let reason = if is_open {
+        let stop_reason = job.and_then(|job| job.dialogue.scheduler.stop_reason());
+        let stop_reason = stop_reason.map_or("", |reason| &**reason);
+        annotation("reason_pending").unwrap_or_else(|| stop_reason.into())
+    } else {
+        entry.reason.as_str().into()
+    };
+    let status = entry.status.unwrap_or(Status::QUEUED).0;
+    let Amounts { nodes, cores, time } = amounts(entry);
+    RequestRow {
+        id: entry.id.clone(),
+        alloc: alloc_of(entry),
+        directive: entry.directive.clone(),
+        rank: entry.rank,
+        status,
+        state: entry.progress().name().to_owned(),
+        reason,
+        nodes,
+        cores,
+        time,
+        estimate: annotation("t_estimate").filter(|_| is_open),
+        results: entry.results.clone(),
     }
 }
 

@@ -1,16 +1,18 @@
 //! Request jobs: jobs without tasks that carry a PMIx request through the queue.
 
-use penstock_elastic::{Demand, Denial, Status};
+use penstock_elastic::{Attempt, Demand, Denial, Status};
 use penstock_flux::RequestError;
 use penstock_flux::eventlog::{self, Submit};
+use penstock_flux::exec::Finish;
 
-use super::peer::Elastic;
+use super::table::RequestTable;
 use crate::context::Context;
 use crate::elastic_state::ElasticRequest;
 use crate::event::Event;
 use crate::jobspecs::{self, Limited};
 use crate::record::Record;
 use crate::spec::Checked;
+use crate::state::State;
 use penstock_jobspec::job_id::JobId;
 
 /// The PMIx request that a job carries.
@@ -23,6 +25,12 @@ pub(super) fn grants_of(cx: &Context, id: JobId) -> Vec<JobId> {
     let elastic = cx.jobs.record(id).and_then(Record::elastic);
     let grants = elastic.map(|elastic| elastic.grants.iter().copied().collect());
     grants.unwrap_or_default()
+}
+
+/// Whether the request is to be decided at once.
+pub(super) fn is_decided_at_once(record: &Record) -> bool {
+    let request = record.elastic_request();
+    request.is_some_and(|request| request.attempt != Attempt::Full || request.demand.required)
 }
 
 /// All that a request asks for, given the request job of one part.
@@ -77,36 +85,38 @@ pub(super) fn time_left(cx: &Context, id: JobId) -> f64 {
     end.map_or(0.0, |end| (end - cx.now).max(1.0))
 }
 
-impl Elastic {
-    /// Adds the request job of a request, or of a part of one.
-    pub(super) fn add_request_job(
-        &mut self,
-        cx: &mut Context,
-        id: JobId,
-        request: &ElasticRequest,
-        checked: Checked,
-    ) {
-        let Some(record) = cx.jobs.record(request.job) else {
-            return;
-        };
-        let (userid, urgency) = (record.userid(), record.urgency());
-        let stored = jobspecs::store(cx, checked);
-        let context = Submit {
-            userid,
-            urgency,
-            flags: 0,
-            version: Submit::VERSION,
-        };
-        let submit = Event::with(cx.now, eventlog::SUBMIT, &context);
-        cx.add_job(id, userid, &stored, &submit);
-        let event = Event::with(cx.now, eventlog::REQUEST, request);
-        self.log(cx, id, event);
-        self.decide_soon(cx, id);
-    }
+/// Adds the request job of a request, or of a part of one.
+pub(super) fn add_request_job(
+    table: &mut RequestTable,
+    cx: &mut Context,
+    id: JobId,
+    request: &ElasticRequest,
+    checked: Checked,
+) {
+    let Some(record) = cx.jobs.record(request.job) else {
+        return;
+    };
+    let (userid, urgency) = (record.userid(), record.urgency());
+    let stored = jobspecs::store(cx, checked);
+    let context = Submit {
+        userid,
+        urgency,
+        flags: 0,
+        version: Submit::VERSION,
+    };
+    let submit = Event::with(cx.now, eventlog::SUBMIT, &context);
+    cx.add_job(id, userid, &stored, &submit);
+    let event = Event::with(cx.now, eventlog::REQUEST, request);
+    table.log(cx, id, event);
+}
 
-    /// Begins the time in which the scheduler is to decide about a request job.
-    pub(super) fn decide_soon(&mut self, cx: &Context, id: JobId) {
-        let by = self.probes.await_decision(id, cx.now);
-        self.timers.set(by, id);
+/// Finishes a running request job.
+pub(super) fn finish_request_job(table: &mut RequestTable, cx: &mut Context, id: JobId) {
+    let record = cx.jobs.record(id);
+    let is_running =
+        |record: &Record| record.elastic_request().is_some() && record.state() == State::Run;
+    if record.is_some_and(is_running) {
+        cx.log(id, Event::with(cx.now, eventlog::FINISH, &Finish::new(0)));
+        table.observe(id);
     }
 }

@@ -1,4 +1,6 @@
-//! The requester of a PMIx request; the begin and the end of a request, in the log of its job.
+//! The life cycle of requests, and the requester of one.
+
+use std::collections::BTreeSet;
 
 use penstock_elastic::{
     Account, Denial, Entry, Flagged, Loan, PmixRequest, RequestEnd, Return, Status,
@@ -9,8 +11,10 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::Value;
 
-use super::peer::Elastic;
-use super::tables::LoanKey;
+use super::listeners::Listeners;
+use super::returns::{LoanKey, PostponedReturns};
+use super::table::RequestTable;
+use super::timers::Timers;
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;
@@ -74,15 +78,21 @@ pub(super) struct Call<'a> {
     pub(super) request: &'a PmixRequest,
 }
 
-impl Elastic {
-    /// The identity of a job's next request.
-    pub(super) fn next_key(&self, job: JobId) -> RequestKey {
-        let seq = self.ledger.account(job).map_or(1, Account::next);
-        RequestKey { job, seq }
-    }
+/// The life cycle of requests: their begin and end, in the table and the log of their job, and the listeners and timers
+/// of open ones.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) table: RequestTable,
+    pub(super) listeners: Listeners,
+    pub(super) timers: Timers,
+    pub(super) postponed: PostponedReturns,
+    /// Requests for time that the scheduler has denied, pending until their timeout.
+    denied_times: BTreeSet<RequestKey>,
+}
 
+impl Requests {
     /// Logs the begin of a request. `entry` has the fields that differ between requests.
-    pub(super) fn log_request(&mut self, cx: &mut Context, call: &Call<'_>, entry: Entry) {
+    pub(super) fn begin(&mut self, cx: &mut Context, call: &Call<'_>, entry: Entry) {
         fn value<T: Copy + Default>(wish: Option<&Flagged<T>>) -> T {
             wish.map(|wish| wish.value).unwrap_or_default()
         }
@@ -106,16 +116,16 @@ impl Elastic {
             ..entry
         };
         let event = Event::with(cx.now, eventlog::ALLOC_REQUEST, &entry);
-        self.log(cx, job, event);
+        self.table.log(cx, job, event);
         if let Some(deadline) = deadline {
             self.timers.set(deadline, job);
         }
     }
 
     /// Ends a request: in the log of its job, for its caller, and for the watches.
-    pub(super) fn end_request(&mut self, cx: &mut Context, key: RequestKey, end: &End) {
+    pub(super) fn end(&mut self, cx: &mut Context, key: RequestKey, end: &End) {
         let RequestKey { job, seq } = key;
-        let Some(entry) = self.entry(key).filter(|entry| entry.is_open()) else {
+        let Some(entry) = self.table.entry(key).filter(|entry| entry.is_open()) else {
             return;
         };
         let (request_job, returns) = (entry.alloc, entry.returns.clone());
@@ -131,14 +141,14 @@ impl Elastic {
             self.timers.set(until, job);
         }
         let event = Event::with(cx.now, eventlog::ALLOC_END, &context);
-        self.log(cx, job, event);
+        self.table.log(cx, job, event);
         self.await_returns(cx, job, &returns, end);
         if let Some(caller) = self.listeners.take_caller(key) {
             let response = end_response(end.status, &end.reason, &end.results);
             respond_finally(cx, &caller, &response);
         }
-        self.time_requests.forget(key);
-        if let Some(entry) = self.entry(key) {
+        self.denied_times.remove(&key);
+        if let Some(entry) = self.table.entry(key) {
             self.listeners.notify(cx, job, entry);
         }
         if end.status != Status::SUCCESS.0
@@ -148,6 +158,46 @@ impl Elastic {
         }
     }
 
+    /// The open requests of a job whose timeout has expired, each with its request job, if it has one.
+    pub(super) fn expired(&self, now: f64, job: JobId) -> Vec<(RequestKey, Option<JobId>)> {
+        let account = self.table.account(job).into_iter();
+        let late = account.flat_map(|account| account.expired(now));
+        let key = |seq| RequestKey { job, seq };
+        late.map(|entry| (key(entry.seq), entry.alloc)).collect()
+    }
+
+    /// The loans of a job whose return is to be requested.
+    pub(super) fn due_returns(&self, now: f64, job: JobId) -> Vec<LoanKey> {
+        let loans = self.table.account(job).into_iter().flat_map(Account::loans);
+        let loans = loans.map(|(number, loan)| (LoanKey { job, loan: number }, loan));
+        let due = loans.filter(|(key, loan)| self.postponed.is_due(now, *key, loan));
+        due.map(|(key, _)| key).collect()
+    }
+
+    /// Requests postponed returns at `now`.
+    pub(super) fn retry_postponed_returns(&mut self, now: f64) {
+        for loan in self.postponed.take() {
+            self.timers.set(now, loan.job);
+        }
+    }
+
+    /// Forgets a purged job.
+    pub(super) fn forget(&mut self, id: JobId) {
+        self.table.forget(id);
+        self.postponed.forget_job(id);
+    }
+
+    /// Records that the scheduler has denied the time of a request, which waits for its timeout.
+    pub(super) fn record_time_denial(&mut self, key: RequestKey) {
+        self.denied_times.insert(key);
+    }
+
+    /// Whether the scheduler has denied the time of a request.
+    pub(super) fn is_time_denied(&self, key: RequestKey) -> bool {
+        self.denied_times.contains(&key)
+    }
+
+    /// Requests the return of a loan again later.
     pub(super) fn postpone_return(&mut self, cx: &Context, loan: LoanKey, reason: &str) {
         let until = self.postponed.postpone(loan, cx.now, reason);
         self.timers.set(until, loan.job);
@@ -159,7 +209,7 @@ impl Elastic {
         let was_granted = end.nodes > 0;
         for Return { loan, .. } in returns {
             let key = LoanKey { job, loan: *loan };
-            let account = self.ledger.account(job);
+            let account = self.table.account(job);
             let lend = account.and_then(|account| account.loan(*loan));
             let until = lend.map(|lend| lend.until);
             if was_granted || until.is_none() {
@@ -180,7 +230,7 @@ impl Elastic {
         } else {
             "alloc"
         };
-        for part in self.parts.all(id) {
+        for part in self.table.all_parts(id) {
             end_part(cx, part, kind, &end.reason);
         }
     }

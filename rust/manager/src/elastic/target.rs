@@ -5,8 +5,8 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Jobspec, Layout};
 
-use super::peer::Elastic;
 use super::requests::Requester;
+use super::table::RequestTable;
 use crate::authorize;
 use crate::context::Context;
 use crate::state::State;
@@ -27,107 +27,116 @@ pub(super) fn own_allocation(job: JobId, allocation: JobId) -> Option<JobId> {
     Some(allocation).filter(|allocation| *allocation != job)
 }
 
-impl Elastic {
-    /// Resolves `pmix.alloc.id`: an allocation or, if there is none of that name and no other id,
-    /// the user's id of this request.
-    pub(super) fn resolve_target(
-        &self,
-        cx: &Context,
-        job: JobId,
-        request: &mut PmixRequest,
-    ) -> Result<TargetAllocation, Denial> {
-        let mut target = TargetAllocation::Own;
-        let account = self.ledger.account(job);
-        let is_loan = |id: &str| {
-            let mut lends = account.into_iter().flat_map(Account::loans);
-            lends.any(|(_, lend)| lend.id.as_deref() == Some(id))
-        };
-        if request.directive == Directive::Reacquire && request.alloc.is_none() {
-            // The name of a loan may be given as the request's own.
-            request.alloc = request.id.clone().filter(|id| is_loan(id));
-        }
-        if let Some(name) = request.alloc.clone() {
-            if request.directive == Directive::Reacquire && is_loan(&name) {
-                // It stays in `alloc`, as the name of the loan.
-            } else if let Some(found) = self.allocation(cx, job, &name, request.directive) {
-                target = found;
-            } else if request.id.is_none() && may_be_new(cx, &name, request) {
-                request.id = request.alloc.take();
-            } else {
-                return Err(self.unknown_target(cx, job, &name, request.directive));
-            }
-        }
-        if let Some(id) = &request.id
-            && account
-                .and_then(|account| account.named(id))
-                .is_some_and(Entry::is_open)
-        {
-            let id = id.escape_debug();
-            let reason = format!("a request `{id}` of this job is pending already");
-            request.id = None;
-            return Err(Denial::new(Status::BAD_PARAM, reason));
-        }
-        Ok(target)
+/// Resolves `pmix.alloc.id`: an allocation or, if there is none of that name and no other id,
+/// the user's id of this request.
+pub(super) fn resolve_target(
+    table: &RequestTable,
+    cx: &Context,
+    job: JobId,
+    request: &mut PmixRequest,
+) -> Result<TargetAllocation, Denial> {
+    let mut target = TargetAllocation::Own;
+    let account = table.account(job);
+    let is_loan = |id: &str| {
+        let mut lends = account.into_iter().flat_map(Account::loans);
+        lends.any(|(_, lend)| lend.id.as_deref() == Some(id))
+    };
+    if request.directive == Directive::Reacquire && request.alloc.is_none() {
+        // The name of a loan may be given as the request's own.
+        request.alloc = request.id.clone().filter(|id| is_loan(id));
     }
-
-    fn unknown_target(&self, cx: &Context, job: JobId, name: &str, directive: Directive) -> Denial {
-        let is_known = self.allocation(cx, job, name, Directive::Extend).is_some();
-        let name = name.escape_debug();
-        if is_known && directive == Directive::New {
-            let reason = format!(
-                "`pmix.alloc.id`: `{name}` exists already: expected another name for a new allocation"
-            );
-            return Denial::new(Status::BAD_PARAM, reason);
+    if let Some(name) = request.alloc.clone() {
+        if request.directive == Directive::Reacquire && is_loan(&name) {
+            // It stays in `alloc`, as the name of the loan.
+        } else if let Some(found) = allocation(table, cx, job, &name, request.directive) {
+            target = found;
+        } else if request.id.is_none() && may_be_new(cx, &name, request) {
+            request.id = request.alloc.take();
+        } else {
+            return Err(unknown_target(table, cx, job, &name, request.directive));
         }
-        let what = match directive {
-            Directive::Reacquire => "loan",
-            _ => "allocation",
-        };
-        let reason = format!("`pmix.alloc.id`: there is no {what} `{name}`");
-        Denial::new(Status::NOT_FOUND, reason)
     }
-
-    /// The active allocation with this job id, or of the newest granted request of this name.
-    fn allocation(
-        &self,
-        cx: &Context,
-        job: JobId,
-        name: &str,
-        directive: Directive,
-    ) -> Option<TargetAllocation> {
-        if directive == Directive::New {
-            return None;
-        }
-        let named = name.parse::<JobId>().ok();
-        let account = self.ledger.account(job);
-        let requests = account
-            .into_iter()
-            .flat_map(|account| account.all_named(name));
-        let granted = requests.filter(|entry| entry.progress() == Progress::Granted);
-        let granted = granted.filter_map(|entry| entry.alloc);
-        let mut ids = named.into_iter().chain(granted);
-        ids.find_map(|id| self.active_allocation(cx, job, id))
+    if let Some(id) = &request.id
+        && account
+            .and_then(|account| account.named(id))
+            .is_some_and(Entry::is_open)
+    {
+        let id = id.escape_debug();
+        let reason = format!("a request `{id}` of this job is pending already");
+        request.id = None;
+        return Err(Denial::new(Status::BAD_PARAM, reason));
     }
+    Ok(target)
+}
 
-    /// The relation of job `id` to the requesting `job` of the same owner; `None` if it has no resources.
-    fn active_allocation(&self, cx: &Context, job: JobId, id: JobId) -> Option<TargetAllocation> {
-        if id == job {
-            return Some(TargetAllocation::Own);
-        }
-        let requester = cx.jobs.record(job)?;
-        let found = cx.jobs.record(id)?;
-        let is_running = |id: &JobId| {
-            let record = cx.jobs.record(*id);
-            record.is_some_and(|record| record.state() == State::Run)
-        };
-        if !authorize::may_name(requester, found) || !self.parts.all(id).iter().any(is_running) {
-            return None;
-        }
-        match found.elastic_request()?.joins {
-            None => Some(TargetAllocation::Allocation(id)),
-            Some(joined) if joined == job => Some(TargetAllocation::Grant(id)),
-            Some(_) => None,
-        }
+fn unknown_target(
+    table: &RequestTable,
+    cx: &Context,
+    job: JobId,
+    name: &str,
+    directive: Directive,
+) -> Denial {
+    let is_known = allocation(table, cx, job, name, Directive::Extend).is_some();
+    let name = name.escape_debug();
+    if is_known && directive == Directive::New {
+        let reason = format!(
+            "`pmix.alloc.id`: `{name}` exists already: expected another name for a new allocation"
+        );
+        return Denial::new(Status::BAD_PARAM, reason);
+    }
+    let what = match directive {
+        Directive::Reacquire => "loan",
+        _ => "allocation",
+    };
+    let reason = format!("`pmix.alloc.id`: there is no {what} `{name}`");
+    Denial::new(Status::NOT_FOUND, reason)
+}
+
+/// The active allocation with this job id, or of the newest granted request of this name.
+fn allocation(
+    table: &RequestTable,
+    cx: &Context,
+    job: JobId,
+    name: &str,
+    directive: Directive,
+) -> Option<TargetAllocation> {
+    if directive == Directive::New {
+        return None;
+    }
+    let named = name.parse::<JobId>().ok();
+    let account = table.account(job);
+    let requests = account
+        .into_iter()
+        .flat_map(|account| account.all_named(name));
+    let granted = requests.filter(|entry| entry.progress() == Progress::Granted);
+    let granted = granted.filter_map(|entry| entry.alloc);
+    let mut ids = named.into_iter().chain(granted);
+    ids.find_map(|id| active_allocation(table, cx, job, id))
+}
+
+/// The relation of job `id` to the requesting `job` of the same owner; `None` if it has no resources.
+fn active_allocation(
+    table: &RequestTable,
+    cx: &Context,
+    job: JobId,
+    id: JobId,
+) -> Option<TargetAllocation> {
+    if id == job {
+        return Some(TargetAllocation::Own);
+    }
+    let requester = cx.jobs.record(job)?;
+    let found = cx.jobs.record(id)?;
+    let is_running = |id: &JobId| {
+        let record = cx.jobs.record(*id);
+        record.is_some_and(|record| record.state() == State::Run)
+    };
+    if !authorize::may_name(requester, found) || !table.all_parts(id).iter().any(is_running) {
+        return None;
+    }
+    match found.elastic_request()?.joins {
+        None => Some(TargetAllocation::Allocation(id)),
+        Some(joined) if joined == job => Some(TargetAllocation::Grant(id)),
+        Some(_) => None,
     }
 }
 

@@ -1,126 +1,55 @@
-//! Timers of jobs with requests or loans: handling due ones, and setting them after a restart.
+//! Timers of jobs with requests or loans.
 
-use penstock_elastic::{Account, Loan};
+use std::collections::BTreeSet;
+
 use penstock_jobspec::job_id::JobId;
 
-use super::peer::Elastic;
-use super::tables::{LoanKey, TimeShare};
-use crate::context::Context;
-use crate::effect::RequestKey;
-use crate::record::Record;
-use crate::state::State;
+use crate::context::{milliseconds, seconds};
 
-impl Elastic {
-    /// Handles the jobs whose timers are due.
-    pub(crate) fn advance(&mut self, cx: &mut Context) {
-        while let Some(job) = self.timers.pop_due(cx.now) {
-            self.handle_timer(cx, job);
-        }
+/// A timer of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    /// Milliseconds since the epoch.
+    due_ms: u64,
+    job: JobId,
+}
+
+impl Timer {
+    fn at(time: f64, job: JobId) -> Self {
+        // Rounded up: the timer must not expire before the time has been reached.
+        let due_ms = milliseconds(time).saturating_add(1);
+        Self { due_ms, job }
+    }
+}
+
+/// The timers of all jobs, the earliest first.
+#[derive(Debug, Default)]
+pub(super) struct Timers(BTreeSet<Timer>);
+
+impl Timers {
+    /// Sets a timer of a job at `time`, seconds since the epoch.
+    pub(super) fn set(&mut self, time: f64, job: JobId) {
+        self.0.insert(Timer::at(time, job));
     }
 
-    fn handle_timer(&mut self, cx: &mut Context, id: JobId) {
-        let Some(record) = cx.jobs.record(id) else {
-            return;
-        };
-        if record.elastic_request().is_some() {
-            let state = record.state();
-            let has_expired = record.expiration().is_some_and(|end| end <= cx.now);
-            if state < State::Run {
-                self.handle_request_job_timer(cx, id);
-            } else if state == State::Run && has_expired {
-                self.finish_request_job(cx, id);
-            }
-        }
-        let record = cx.jobs.record(id);
-        if record.is_none_or(|record| record.state() != State::Run) {
-            return;
-        }
-        let account = self.ledger.account(id);
-        let late = account
-            .into_iter()
-            .flat_map(|account| account.expired(cx.now));
-        let late: Vec<(RequestKey, Option<JobId>)> = late
-            .map(|entry| {
-                (
-                    RequestKey {
-                        job: id,
-                        seq: entry.seq,
-                    },
-                    entry.alloc,
-                )
-            })
-            .collect();
-        let returns: Vec<u32> = account
-            .into_iter()
-            .flat_map(Account::loans)
-            .filter(|(loan, lend)| {
-                let key = LoanKey {
-                    job: id,
-                    loan: *loan,
-                };
-                self.is_return_due(cx.now, key, lend)
-            })
-            .map(|(loan, _)| loan)
-            .collect();
-        let mut has_requested_time = false;
-        for (key, alloc) in late {
-            match alloc {
-                Some(alloc) => self.handle_timeout(cx, alloc),
-                // The decision about one request for time triggers the next one.
-                None if has_requested_time => {}
-                None => has_requested_time = self.request_time(cx, key, TimeShare::Available),
-            }
-        }
-        for loan in returns {
-            self.request_due_return(cx, id, loan);
-        }
-    }
-
-    fn is_return_due(&self, now: f64, loan: LoanKey, lend: &Loan) -> bool {
-        let is_over = lend.until.is_some_and(|until| until <= now);
-        let postponed = self.postponed.of(loan);
-        let is_postponed = postponed.is_some_and(|postponed| postponed.until > now);
-        is_over && lend.outstanding() > 0 && !is_postponed
-    }
-
-    /// The times of the timers that follow from a job's events: the end of a running request job, the
-    /// timeouts of open requests and the ends of loans.
-    pub(super) fn logged_times(&self, record: &Record) -> Vec<f64> {
-        let is_running = record.elastic_request().is_some() && record.state() == State::Run;
-        let end = record.expiration().filter(|_| is_running);
-        let account = self.ledger.account(record.id());
-        let open = account.into_iter().flat_map(Account::open);
-        let loans = account.into_iter().flat_map(Account::loans);
-        end.into_iter()
-            .chain(open.filter_map(|entry| entry.deadline))
-            .chain(loans.filter_map(|(_, lend)| lend.until))
-            .collect()
-    }
-
-    /// Whether the timers that follow from a job's events are set, unless they were due at `now`.
+    /// Whether a timer of a job is set at `time`, or was due at `now`.
     #[cfg(debug_assertions)]
-    pub(crate) fn has_timers_of(&self, record: &Record, now: f64) -> bool {
-        let times = self.logged_times(record);
-        times
-            .into_iter()
-            .all(|time| self.timers.has(time, record.id(), now))
+    pub(super) fn has(&self, time: f64, job: JobId, now: f64) -> bool {
+        let timer = Timer::at(time, job);
+        timer.due_ms <= milliseconds(now) || self.0.contains(&timer)
     }
 
-    /// Sets the timers of a job, its requests and loans after a restart.
-    pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
-        let Some(record) = cx.jobs.record(id) else {
-            return;
-        };
-        for time in self.logged_times(record) {
-            self.timers.set(time, id);
+    /// Removes a timer that is due at `now`, and returns its job.
+    pub(super) fn pop_due(&mut self, now: f64) -> Option<JobId> {
+        let first = self.0.first()?;
+        if first.due_ms > milliseconds(now) {
+            return None;
         }
-        if record.elastic_request().is_some() && record.state() < State::Run {
-            self.decide_soon(cx, id);
-        }
-        // The restart has forgotten the requests for time to the scheduler.
-        let account = self.ledger.account(id);
-        if account.is_some_and(|account| account.open().any(|entry| entry.alloc.is_none())) {
-            self.retry_times(cx, id);
-        }
+        self.0.pop_first().map(|timer| timer.job)
+    }
+
+    /// When the next timer is due, seconds since the epoch.
+    pub(super) fn deadline(&self) -> Option<f64> {
+        self.0.first().map(|timer| seconds(timer.due_ms))
     }
 }
