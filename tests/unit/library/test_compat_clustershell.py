@@ -197,6 +197,8 @@ def test_pick():
 def test_add_rejects_what_is_no_index():
     with pytest.raises(ValueError, match="expected a decimal number"):
         RangeSet().add("x")
+    with pytest.raises(RangeSetParseError, match='in negative ranges : "-00"'):
+        RangeSet("-00")
     with pytest.raises(RangeSetParseError, match='invalid step usage : "3/2"'):
         RangeSet("3/2")
     assert str(RangeSet("3/1")) == "3"

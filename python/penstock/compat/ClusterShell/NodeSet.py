@@ -41,6 +41,7 @@ from penstock.compat.ClusterShell.errors import (
 )
 from penstock.compat.ClusterShell.NodeUtils import GroupResolver, GroupResolverConfig
 from penstock.compat.ClusterShell.RangeSet import AUTOSTEP_DISABLED, RangeSet, RangeSetND
+from penstock.compat.ClusterShell.sets import SetAlgebra
 from penstock.errors import HostlistError, IdsetError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _bracketed(rangeset: RangeSet) -> str:
     return f"[{text}]" if len(rangeset) > 1 else text
 
 
-class NodeSetBase:
+class NodeSetBase(SetAlgebra[object]):
     """A set of names without a parser; use `NodeSet`.
 
     Args:
@@ -517,59 +518,11 @@ class NodeSetBase:
         """Removes all nodes."""
         self._patterns = {}
 
-    def union(self, other: object) -> Self:
-        """The nodes of either set."""
-        made = self.copy()
-        made.update(other)
-        return made
+    def _is_set(self, other: object) -> bool:
+        return isinstance(other, NodeSetBase)
 
-    def intersection(self, other: object) -> Self:
-        """The nodes of both sets."""
-        made = self.copy()
-        made.intersection_update(other)
-        return made
-
-    def difference(self, other: object) -> Self:
-        """The nodes that are not in `other`."""
-        made = self.copy()
-        made.difference_update(other)
-        return made
-
-    def symmetric_difference(self, other: object) -> Self:
-        """The nodes that are in exactly one of the sets."""
-        made = self.copy()
-        made.symmetric_difference_update(other)
-        return made
-
-    def __or__(self, other: object) -> Self:
-        return self.union(other) if isinstance(other, NodeSetBase) else NotImplemented
-
-    def __and__(self, other: object) -> Self:
-        return self.intersection(other) if isinstance(other, NodeSetBase) else NotImplemented
-
-    def __sub__(self, other: object) -> Self:
-        return self.difference(other) if isinstance(other, NodeSetBase) else NotImplemented
-
-    def __xor__(self, other: object) -> Self:
-        return (
-            self.symmetric_difference(other) if isinstance(other, NodeSetBase) else NotImplemented
-        )
-
-    def __ior__(self, other: object) -> Self:
-        self.update(self._compared(other))
-        return self
-
-    def __iand__(self, other: object) -> Self:
-        self.intersection_update(self._compared(other))
-        return self
-
-    def __isub__(self, other: object) -> Self:
-        self.difference_update(self._compared(other))
-        return self
-
-    def __ixor__(self, other: object) -> Self:
-        self.symmetric_difference_update(self._compared(other))
-        return self
+    def _is_set_in_place(self, other: object) -> bool:
+        return self._is_set(self._compared(other))
 
 
 # Parsing.

@@ -33,6 +33,7 @@ from penstock.compat.ClusterShell.errors import (
     RangeSetPaddingError,
     RangeSetParseError,
 )
+from penstock.compat.ClusterShell.sets import SetAlgebra
 from penstock.errors import IdsetError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _parse_part(part: str) -> _Run:
     if max(start_width, _padding(stop_text)) > 0:
         if len(start_text) != len(stop_text) or (start < 0) != (stop < 0):
             raise RangeSetParseError(part, "padding length mismatch")
-        if start < 0:
+        if start_text[0] == "-":
             raise RangeSetParseError(part, "padding not supported in negative ranges")
         start_width = len(start_text)
     if stop > _MAX_INDEX or start > stop or step < 1:
@@ -132,7 +133,7 @@ def _continues(text: str, width: int) -> bool:
     return len(text) == width if width else not _padding(text)
 
 
-class RangeSet:
+class RangeSet(SetAlgebra[object]):
     """A mutable ordered set of indexes.
 
     Args:
@@ -697,73 +698,8 @@ class RangeSet:
                 self._padded.pop(width, None)
         self._odd ^= other._odd
 
-    def union(self, other: object) -> Self:
-        """The indexes of either set."""
-        made = self.copy()
-        made.update(other)
-        return made
-
-    def intersection(self, other: object) -> Self:
-        """The indexes of both sets."""
-        made = self.copy()
-        made.intersection_update(other)
-        return made
-
-    def difference(self, other: object) -> Self:
-        """The indexes that are not in `other`."""
-        made = self.copy()
-        made.difference_update(other)
-        return made
-
-    def symmetric_difference(self, other: object) -> Self:
-        """The indexes that are in exactly one of the sets."""
-        made = self.copy()
-        made.symmetric_difference_update(other)
-        return made
-
-    def __or__(self, other: object) -> Self:
-        return (
-            self.union(other) if isinstance(other, (RangeSet, set, frozenset)) else NotImplemented
-        )
-
-    def __and__(self, other: object) -> Self:
-        if isinstance(other, (RangeSet, set, frozenset)):
-            return self.intersection(other)
-        return NotImplemented
-
-    def __sub__(self, other: object) -> Self:
-        if isinstance(other, (RangeSet, set, frozenset)):
-            return self.difference(other)
-        return NotImplemented
-
-    def __xor__(self, other: object) -> Self:
-        if isinstance(other, (RangeSet, set, frozenset)):
-            return self.symmetric_difference(other)
-        return NotImplemented
-
-    def __ior__(self, other: object) -> Self:
-        if not isinstance(other, (RangeSet, set, frozenset)):
-            return NotImplemented
-        self.update(other)
-        return self
-
-    def __iand__(self, other: object) -> Self:
-        if not isinstance(other, (RangeSet, set, frozenset)):
-            return NotImplemented
-        self.intersection_update(other)
-        return self
-
-    def __isub__(self, other: object) -> Self:
-        if not isinstance(other, (RangeSet, set, frozenset)):
-            return NotImplemented
-        self.difference_update(other)
-        return self
-
-    def __ixor__(self, other: object) -> Self:
-        if not isinstance(other, (RangeSet, set, frozenset)):
-            return NotImplemented
-        self.symmetric_difference_update(other)
-        return self
+    def _is_set(self, other: object) -> bool:
+        return isinstance(other, (RangeSet, set, frozenset))
 
     # Single indexes.
 
@@ -856,7 +792,7 @@ MutableSet.register(RangeSet)
 Vector: TypeAlias = "Sequence[RangeSet | str | int]"
 
 
-class RangeSetND:
+class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
     """A mutable set of vectors of indexes.
 
     Args:
@@ -1131,57 +1067,11 @@ class RangeSetND:
         only = _subtract(vectors, self._veclist)
         self._set_vectors(_subtract(self._veclist, vectors) + only)
 
-    def union(self, other: RangeSetND | Iterable[Vector]) -> Self:
-        """The vectors of either set."""
-        made = self.copy()
-        made.update(other)
-        return made
+    def _is_set(self, other: object) -> bool:
+        return isinstance(other, RangeSetND)
 
-    def difference(self, other: RangeSetND | Iterable[Vector]) -> Self:
-        """The vectors that are not in another set."""
-        made = self.copy()
-        made.difference_update(other)
-        return made
-
-    def intersection(self, other: RangeSetND | Iterable[Vector]) -> Self:
-        """The vectors of both sets."""
-        made = self.copy()
-        made.intersection_update(other)
-        return made
-
-    def symmetric_difference(self, other: RangeSetND | Iterable[Vector]) -> Self:
-        """The vectors that are in exactly one of the sets."""
-        made = self.copy()
-        made.symmetric_difference_update(other)
-        return made
-
-    def __or__(self, other: object) -> Self:
-        return self.union(other) if isinstance(other, RangeSetND) else NotImplemented
-
-    def __and__(self, other: object) -> Self:
-        return self.intersection(other) if isinstance(other, RangeSetND) else NotImplemented
-
-    def __sub__(self, other: object) -> Self:
-        return self.difference(other) if isinstance(other, RangeSetND) else NotImplemented
-
-    def __xor__(self, other: object) -> Self:
-        return self.symmetric_difference(other) if isinstance(other, RangeSetND) else NotImplemented
-
-    def __ior__(self, other: object) -> Self:
-        self.update(self._check(other))
-        return self
-
-    def __iand__(self, other: object) -> Self:
-        self.intersection_update(self._check(other))
-        return self
-
-    def __isub__(self, other: object) -> Self:
-        self.difference_update(self._check(other))
-        return self
-
-    def __ixor__(self, other: object) -> Self:
-        self.symmetric_difference_update(self._check(other))
-        return self
+    def _is_set_in_place(self, other: object) -> bool:
+        return self._is_set(self._check(other))
 
 
 def _vectors(source: RangeSetND | Iterable[Vector], *, copy: bool = True) -> list[list[RangeSet]]:
