@@ -11,39 +11,10 @@ use serde_json::{Map, Value};
 use crate::histogram::HistogramStats;
 use crate::payload::{Payload, Text, object, objects_by_name};
 
-/// `job-manager.raise`: raises an exception for one job, for several, or for all active ones.
+/// The jobs that `raise`, `kill` or `urgency` names. The other keys of the same payload are read as [`RaiseRequest`],
+/// [`KillRequest`] or [`UrgencyRequest`].
 ///
-/// `ids`, `all` and `userid` are Penstock's own.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RaiseRequest<'a> {
-    /// One job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<JobId>,
-    /// Several jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<JobId>>,
-    /// All active jobs.
-    #[serde(default)]
-    pub all: bool,
-    /// With `all`: jobs of this user only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub userid: Option<u32>,
-    /// The type, a word.
-    #[serde(borrow, rename = "type")]
-    pub kind: Text<'a>,
-    /// 0 (fatal) to 7.
-    #[serde(default)]
-    pub severity: i64,
-    /// The human-readable note.
-    #[serde(borrow, default)]
-    pub note: Text<'a>,
-    /// The job's wait status if this is its first fatal exception.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait_status: Option<u16>,
-}
-
-/// The jobs that `raise`, `kill` or `urgency` names; its other keys are skipped. `all` and `userid` are
-/// those of `raise`.
+/// `ids`, `all` and `userid` are Penstock's own, the last two those of `raise`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobsRequest {
     /// One job.
@@ -60,9 +31,10 @@ pub struct JobsRequest {
     pub userid: Option<u32>,
 }
 
-/// The exception that a request raises; the keys that name jobs are skipped.
+/// `job-manager.raise` and `job-manager.raiseall`: the exception, for the jobs of a [`JobsRequest`] or of a
+/// [`MatchingJobsRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExceptionRequest<'a> {
+pub struct RaiseRequest<'a> {
     /// The type, a word.
     #[serde(borrow, rename = "type")]
     pub kind: Text<'a>,
@@ -112,28 +84,17 @@ pub struct BulkResponse {
     pub errors: Map<String, Value>,
 }
 
-/// `job-manager.kill`: sends a signal to the tasks of one job or, Penstock's own, of several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `job-manager.kill` and `job-manager.killall`: the signal, for the tasks of the jobs of a [`JobsRequest`] or of a
+/// [`MatchingJobsRequest`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequest {
-    /// One job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<JobId>,
-    /// Several jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<JobId>>,
     /// The signal's number.
     pub signum: i32,
 }
 
-/// `job-manager.urgency`: sets the urgency of one job or, Penstock's own, of several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `job-manager.urgency`: the urgency, for the jobs of a [`JobsRequest`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrgencyRequest {
-    /// One job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<JobId>,
-    /// Several jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<JobId>>,
     /// 0 (hold) to 31 (expedite) (RFC 30).
     pub urgency: i64,
 }
@@ -440,7 +401,6 @@ pub struct RejectedStats {
 impl Payload for RaiseRequest<'_> {}
 impl Payload for JobsRequest {}
 impl Payload for BulkResponse {}
-impl Payload for ExceptionRequest<'_> {}
 impl Payload for MatchingJobsRequest {}
 impl Payload for MatchingJobsResponse {}
 impl Payload for KillRequest {}

@@ -184,14 +184,10 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<job_ingest::SubmitResponse>(r#"{"id":1}"#);
     round_trip::<job_ingest::SubmitCopiesResponse>(r#"{"ids":[1,2]}"#);
     round_trip::<job_ingest::SubmitManyResponse>(r#"{"results":[{"ids":[1]},{"error":"no"}]}"#);
-    round_trip::<job_manager::RaiseRequest>(
-        r#"{"id":1,"ids":[2],"all":true,"userid":5,"type":"cancel","severity":0,"note":"n",
-            "wait_status":9}"#,
-    );
     round_trip::<job_manager::JobsRequest>(r#"{"id":1,"ids":[2],"all":true,"userid":5}"#);
     round_trip::<job_manager::BulkResponse>(r#"{"count":1,"errors":{"2":"no job ƒ3"}}"#);
-    round_trip::<job_manager::KillRequest>(r#"{"id":1,"ids":[2],"signum":9}"#);
-    round_trip::<job_manager::UrgencyRequest>(r#"{"id":1,"ids":[2],"urgency":31}"#);
+    round_trip::<job_manager::KillRequest>(r#"{"signum":9}"#);
+    round_trip::<job_manager::UrgencyRequest>(r#"{"urgency":31}"#);
     round_trip::<job_manager::UrgencyResponse>(r#"{"old":16}"#);
     round_trip::<job_manager::PrioritizeRequest>(r#"{"jobs":[[1,-1]]}"#);
     round_trip::<job_manager::MemoRequest>(r#"{"id":1,"memo":{"a":null,"b":{"c":1}}}"#);
@@ -215,7 +211,7 @@ fn payloads_of_the_job_services_round_trip() {
     );
     round_trip::<job_manager::HistoryRequest>(r#"{"slice":"[:1]","userid":5}"#);
     round_trip::<job_manager::HistoryResponse>(r#"{"jobs":[2,1]}"#);
-    round_trip::<job_manager::ExceptionRequest>(
+    round_trip::<job_manager::RaiseRequest>(
         r#"{"type":"cancel","severity":1,"note":"n","wait_status":9}"#,
     );
     round_trip::<job_manager::MatchingJobsRequest>(r#"{"dry_run":true,"userid":-1,"states":16}"#);

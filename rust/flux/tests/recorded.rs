@@ -26,6 +26,16 @@ fn written<'a, T: Deserialize<'a> + Payload>(text: &'a str) -> Value {
     serde_json::from_slice(json).unwrap()
 }
 
+/// As [`written`], for a payload whose jobs are read as a structure of their own.
+fn with_jobs<'a, T: Deserialize<'a> + Payload>(text: &'a str) -> Value {
+    let mut both = written::<job_manager::JobsRequest>(text);
+    let Value::Object(rest) = written::<T>(text) else {
+        panic!("{text}: expected an object");
+    };
+    both.as_object_mut().unwrap().extend(rest);
+    both
+}
+
 fn rewritten(kind: &str, topic: &str, text: &str) -> Option<Value> {
     let write = match (kind, topic) {
         ("request", "service.add" | "service.remove") => written::<broker::ServiceRequest>,
@@ -60,8 +70,8 @@ fn rewritten(kind: &str, topic: &str, text: &str) -> Option<Value> {
         ("request", "job-manager.queue-start") => written::<job_manager::QueueStartRequest>,
         ("request", "job-manager.history.get") => written::<job_manager::HistoryRequest>,
         ("response", "job-manager.history.get") => written::<job_manager::HistoryResponse>,
-        ("request", "job-manager.urgency") => written::<job_manager::UrgencyRequest>,
-        ("request", "job-manager.raise") => written::<job_manager::RaiseRequest>,
+        ("request", "job-manager.urgency") => with_jobs::<job_manager::UrgencyRequest>,
+        ("request", "job-manager.raise") => with_jobs::<job_manager::RaiseRequest>,
         ("request", "job-manager.exec-hello") => written::<exec::HelloRequest>,
         ("request", "job-manager.sched-hello") => written::<alloc::HelloRequest>,
         ("response", "job-manager.sched-hello") => written::<alloc::HelloResponse>,

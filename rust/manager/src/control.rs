@@ -2,7 +2,7 @@
 
 use penstock_flux::errno::EHOSTUNREACH;
 use penstock_flux::eventlog;
-use penstock_flux::job_manager::{ExceptionRequest, KillRequest, MatchingJobsRequest, MemoRequest};
+use penstock_flux::job_manager::{KillRequest, MatchingJobsRequest, MemoRequest, RaiseRequest};
 use penstock_flux::{EmptyResponse, RequestError};
 
 use crate::authorize::{NamedJobs, Permission, PermittedJob, PermittedJobs};
@@ -120,12 +120,11 @@ pub(crate) fn kill_all(
 
 /// The exception that a request describes.
 fn requested_exception(request: Request<'_>) -> Result<RaiseJobs, RequestError> {
-    let ExceptionRequest {
+    let RaiseRequest {
         kind,
         severity,
         note,
         wait_status,
-        ..
     } = request.payload()?;
     if !(0..=7).contains(&severity) {
         let text = format!("severity {severity} is out of range: expected 0 to 7");
@@ -177,7 +176,7 @@ pub(crate) fn kill(
 
 /// The number of the signal that a request names.
 fn requested_signal(request: Request<'_>) -> Result<i32, RequestError> {
-    let KillRequest { signum, .. } = request.payload()?;
+    let KillRequest { signum } = request.payload()?;
     if !(1..=64).contains(&signum) {
         let text = format!("signal {signum} is out of range: expected 1 to 64");
         return Err(RequestError::invalid(text));
