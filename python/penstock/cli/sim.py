@@ -53,6 +53,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     work.add_argument("traces", metavar="TRACE", nargs="*", type=_path, help="a file with jobs")
     work.add_argument("--limit", metavar="JOBS", type=_positive, help="only the first JOBS jobs")
     work.add_argument(
+        "--preceding",
+        action="store_true",
+        help="a job of a .swf trace is submitted only once its think time after the end of its "
+        "preceding job has ended",
+    )
+    work.add_argument(
         "--lublin",
         metavar="JOBS",
         type=_synthetic_jobs,
@@ -163,6 +169,11 @@ def register(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--window", metavar="FROM:TO", type=_window, help="the part of the trace to draw job by job"
     )
+    output.add_argument(
+        "--by",
+        choices=("user", "group", "queue"),
+        help="show the jobs, waits and slowdowns of each, and how equal their slowdowns are",
+    )
     output.add_argument("--json", action="store_true", help="one object a line for each trace")
     output.add_argument("-q", "--quiet", action="store_true", help="the table alone")
 
@@ -182,7 +193,7 @@ def main(args: argparse.Namespace) -> int:
         pyarrow()  # said before the work, rather than after it
     command = _command(args)
     studies = list(_studies(args))
-    documents = [summary(study, command, _requested(args)) for study in studies]
+    documents = [summary(study, command, _requested(args), args.by) for study in studies]
     with Writer() as writer:
         if args.out is not None:
             places = directories(args.out, [study.name for study in studies])
@@ -209,6 +220,11 @@ def main(args: argparse.Namespace) -> int:
         elif len(studies) > 1:
             print(f"{safe(study.name)}:")
         print("\n".join(text(study, width)))
+        if args.by is not None:
+            from penstock.sim import groups
+
+            print()
+            print("\n".join(safe(line) for line in groups.text(study, args.by)))
         if not args.quiet and study.denials:
             print()
             print("\n".join(_denials(study)))
@@ -224,6 +240,8 @@ def _problem(args: argparse.Namespace) -> str | None:
         return "--lublin and --mix exclude each other"
     needs = (
         ("limit", bool(args.traces), "a trace"),
+        ("preceding", bool(args.traces), "a trace"),
+        ("by", bool(args.traces), "a trace: models have no users"),
         ("jobs", args.mix is not None, "--mix"),
         ("load", not args.traces, "--lublin or --mix (a trace has --pace)"),
         ("loads", not args.traces, "--lublin or --mix (a trace has --pace)"),
@@ -241,7 +259,7 @@ def _problem(args: argparse.Namespace) -> str | None:
             return f"--{name.replace('_', '-')} needs {what}"
     if args.loads is not None and args.load is not None:
         return "--loads and --load exclude each other"
-    for name in ("out", "report"):
+    for name in ("out", "report", "by"):
         if getattr(args, name) is not None and (args.seeds or args.loads):
             return f"--seeds and --loads exclude --{name}: they show means"
     if args.inventory is not None and args.cores is not None:
@@ -359,7 +377,7 @@ def _workloads(args: argparse.Namespace, machine: Machine) -> Iterator[Workload]
     from penstock.sim.workload import Synthesis, load, synthesize
 
     for path in args.traces:
-        workload = load(path, args.limit)
+        workload = load(path, args.limit, preceding=args.preceding)
         if args.pace is not None or args.user_estimates is not None:
             workload = workload.vary(
                 pace=args.pace or 1.0, estimates=args.user_estimates, seed=_seed(args)
@@ -405,7 +423,8 @@ def _requested(args: argparse.Namespace) -> dict[str, Any]:
     plain = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
-        if name not in ("clock", "traces", "out", "parquet", "report", "window", "json", "quiet")
+        if name
+        not in ("clock", "traces", "out", "parquet", "report", "window", "json", "quiet", "by")
         and name not in ("seeds", "loads")
     }
     return plain | {

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
 from penstock.errors import FilesError
+from penstock.sim import groups
+from penstock.sim.groups import GROUPINGS, labels
 from penstock.sim.units import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
+    from penstock.sim.groups import Grouping
     from penstock.sim.results import Results, Study
 
 __all__ = [
@@ -33,7 +36,7 @@ __all__ = [
 ]
 
 COLUMNS = ("policy", "id", "submit", "start", "end", "cores", "nodes", "wait", "backfilled")
-"""The columns of `jobs.csv` and `jobs.parquet`."""
+"""The columns of `jobs.csv` and `jobs.parquet`; those of `GROUPINGS` that a trace has follow."""
 
 TIME_COLUMNS = {"submit", "start", "end", "wait"}
 JOBS, SUMMARY, PARQUET = "jobs.csv", "summary.json", "jobs.parquet"
@@ -104,13 +107,14 @@ class Writer:
         Raises:
             FilesError: the package pyarrow is not there.
         """
-        with self.path(directory / JOBS).open("w", encoding="ascii") as file:
+        with self.path(directory / JOBS).open("w", encoding="utf-8", newline="") as file:
             file.writelines(csv_lines(study))
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         self.text(directory / SUMMARY, text + "\n")
         if parquet:
             arrow, writer = pyarrow()
-            tables = [_arrow_table(arrow, run.policy, run.results) for run in study.runs]
+            named = _named(study)
+            tables = [_arrow_table(arrow, run.policy, run.results, named) for run in study.runs]
             writer.write_table(arrow.concat_tables(tables), self.path(directory / PARQUET))
         elif (directory / PARQUET).is_file():
             self._stale.append(directory / PARQUET)
@@ -185,29 +189,55 @@ def csv_lines(study: Study) -> Iterator[str]:
     Times are in seconds of the trace, whole ones without a point. A job that never started has
     no `start`, `end` and `wait`.
     """
-    yield ",".join(COLUMNS) + "\n"
+    named = _named(study)
+    yield ",".join([*COLUMNS, *named]) + "\n"
+    labels = [
+        "".join(f",{_quoted(label)}" for label in row) for row in zip(*named.values(), strict=True)
+    ]
     for run in study.runs:
         columns = run.results.columns
-        rows = zip(*(columns[name] for name in COLUMNS[1:]), strict=True)
-        for job, submit, start, end, cores, nodes, wait, backfilled in rows:
+        rows = zip(
+            *(columns[name] for name in COLUMNS[1:]), labels or [""] * len(run.results), strict=True
+        )
+        for job, submit, start, end, cores, nodes, wait, backfilled, label in rows:
             times = (
                 ",," if math.isnan(start) else f"{plain(start)},{plain(end)},",
                 "" if math.isnan(start) else plain(wait),
             )
             yield (
                 f"{run.policy},{job},{plain(submit)},{times[0]}{cores},{nodes},{times[1]},"
-                f"{backfilled}\n"
+                f"{backfilled}{label}\n"
             )
 
 
-def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[str, Any]:
+def _named(study: Study) -> dict[str, list[str]]:
+    """The users, groups and queues of the jobs, as far as the trace names them."""
+    columns = study.workload.columns()
+    return {name: labels(study.workload, name) for name in GROUPINGS if name in columns}
+
+
+def _quoted(label: str) -> str:
+    """A label as a field of RFC 4180."""
+    if any(character in label for character in ',"\r\n'):
+        return '"' + label.replace('"', '""') + '"'
+    return label
+
+
+def summary(
+    study: Study, command: list[str], options: dict[str, Any], by: Grouping | None = None
+) -> dict[str, Any]:
     """The document of `summary.json`; `docs/simulation.md` tells of its keys.
 
     Args:
         study: what was simulated.
         command: the command line.
         options: The requested options, seeds included.
+        by: what the shares of a run are grouped by; None for no shares.
+
+    Raises:
+        TraceError: the trace does not name it.
     """
+    names = None if by is None else labels(study.workload, by)
     resources = study.machine.resources
     workload = study.workload
     return {
@@ -236,6 +266,7 @@ def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[s
                 "selection": run.selection,
                 **{key: finite(value) for key, value in run.results.summary.items()},
                 "denials": [denial._asdict() for denial in run.results.denials],
+                **({} if names is None else {f"by_{by}": groups.summary(run, names)}),
             }
             for run in study.runs
         ],
@@ -264,7 +295,9 @@ def pyarrow() -> tuple[Any, Any]:
         ) from error
 
 
-def _arrow_table(arrow: Any, policy: str, results: Results) -> Any:
+def _arrow_table(
+    arrow: Any, policy: str, results: Results, named: Mapping[str, Sequence[str]]
+) -> Any:
     kinds = {
         "id": arrow.uint64(),
         "cores": arrow.uint32(),
@@ -278,4 +311,5 @@ def _arrow_table(arrow: Any, policy: str, results: Results) -> Any:
         if name == "backfilled":
             values = map(bool, values)
         table[name] = arrow.array(values, kinds[name], from_pandas=True)
+    table |= {name: arrow.array(values, arrow.string()) for name, values in named.items()}
     return arrow.table(table)

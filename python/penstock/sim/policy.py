@@ -175,11 +175,15 @@ class _Simulation:
         self._allocated = [""] * count
         self._arrivals = sorted(range(count), key=lambda index: self._jobs[index]["submit"])
         self._arrived = 0
+        self._has_arrived = bytearray(count)
         # Jobs that are due, and those that they have to wait for.
         self._open: dict[int, set[int]] = {}
         self._dependents: dict[int, list[int]] = {}
         self._find_dependencies()
         self._ends: list[tuple[float, int]] = []
+        # The ends of think times, of the job and the one before it.
+        self._think_ends: list[tuple[float, int, int]] = []
+        self._file_order = workload.file_order
         self._due: list[int] = []
         self._queued = self._used = 0
         self._passes = self._events = self._done = 0
@@ -232,12 +236,17 @@ class _Simulation:
         """Processes all events."""
         while (now := self._next_time()) is not None:
             while self._ends and self._ends[0][0] <= now:
-                self._complete(heapq.heappop(self._ends)[1])
+                self._complete(heapq.heappop(self._ends)[1], now)
+            while self._think_ends and self._think_ends[0][0] <= now:
+                _, place, before = heapq.heappop(self._think_ends)
+                self._events += 1
+                self._close_dependency(place, before)
             while self._arrived < len(self._arrivals):
                 place = self._arrivals[self._arrived]
                 if self._jobs[place]["submit"] > now:
                     break
                 self._arrived += 1
+                self._has_arrived[place] = True
                 self._events += 1
                 if not self._open.get(place):
                     self._due.append(place)
@@ -247,25 +256,32 @@ class _Simulation:
             report(self._done, now)
 
     def _next_time(self) -> float | None:
-        times = [self._ends[0][0]] if self._ends else []
+        times = [heap[0][0] for heap in (self._ends, self._think_ends) if heap]
         if self._arrived < len(self._arrivals):
             times.append(self._jobs[self._arrivals[self._arrived]]["submit"])
         return float(min(times)) if times else None
 
-    def _complete(self, place: int) -> None:
+    def _complete(self, place: int, now: float) -> None:
         self._engine.free(place)
         self._used -= self.cores[place]
         self._events += 1
-        self._finish(place)
+        self._finish(place, now)
 
-    def _finish(self, place: int) -> None:
+    def _finish(self, place: int, now: float) -> None:
         """Counts a job that has ended or was denied, and releases those after it."""
         self._done += 1
-        arrived = set(self._arrivals[: self._arrived]) if self._dependents.get(place) else set()
         for other in self._dependents.get(place, ()):
-            self._open[other].discard(place)
-            if not self._open[other] and other in arrived:
-                self._due.append(other)
+            think = self._jobs[other].get("think", 0)
+            if think:
+                heapq.heappush(self._think_ends, (now + think, other, place))
+            else:
+                self._close_dependency(other, place)
+
+    def _close_dependency(self, place: int, before: int) -> None:
+        """Removes a dependency of a job, and releases the job after the last one."""
+        self._open[place].discard(before)
+        if not self._open[place] and self._has_arrived[place]:
+            self._due.append(place)
 
     def _submit(self, now: float) -> None:
         due, self._due = sorted(self._due), []
@@ -307,7 +323,7 @@ class _Simulation:
             self.state[denial.id] = DENIED
             self._denials.setdefault(denial.note, []).append(denial.id)
             self._queued -= 1
-            self._finish(denial.id)
+            self._finish(denial.id, now)
         if decisions.denied:
             # Jobs that come after a denied one.
             self._submit(now)
@@ -340,6 +356,13 @@ class _Simulation:
             "state": self.state,
             "estimate_start": array("d", [math.nan] * len(self._jobs)),
         }
+        ids = columns["id"]
+        # As every other policy's: in the order of the file.
+        order = self._file_order or range(len(ids))
+        columns = {
+            name: array(column.typecode, (column[place] for place in order))
+            for name, column in columns.items()
+        }
         series = {
             "time": array("d", times),
             "used_cores": array("Q", used),
@@ -349,10 +372,9 @@ class _Simulation:
             {name: memoryview(column) for name, column in columns.items()},
             {name: memoryview(column) for name, column in series.items()},
             {**self._summary(submits, waits, max(map(int, queued), default=0)), "seconds": seconds},
-            lambda place: self._allocated[place],
+            lambda place: self._allocated[order[place]],
             tuple(
-                Denial(note, len(places), columns["id"][places[0]])
-                for note, places in self._denials.items()
+                Denial(note, len(places), ids[places[0]]) for note, places in self._denials.items()
             ),
         )
 

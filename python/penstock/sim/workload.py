@@ -40,13 +40,15 @@ class Synthesis:
     estimates: str = "modal"
 
 
-def load(path: Path, limit: int | None = None) -> Workload:
+def load(path: Path, limit: int | None = None, *, preceding: bool = False) -> Workload:
     """Reads a trace.
 
     Args:
         path: Standard Workload Format (`.swf`) or JSON lines (`.jsonl`), perhaps with `.gz`; under
             another name JSON lines if it begins with `{`, else Standard Workload Format.
         limit: of how many jobs at most.
+        preceding: in Standard Workload Format, whether a job is submitted only once its think time
+            after the end of its preceding job has ended.
 
     Raises:
         TraceError: the file cannot be unpacked, or holds no job.
@@ -66,7 +68,7 @@ def load(path: Path, limit: int | None = None) -> Workload:
     if lines or (not name.endswith(".swf") and data.lstrip()[:1] == b"{"):
         workload = Workload.from_jsonl(data, name=path.name, limit=limit)
     else:
-        workload = Workload.from_swf(data, name=path.name, limit=limit)
+        workload = Workload.from_swf(data, name=path.name, limit=limit, preceding=preceding)
     if not workload.jobs:
         left_out = "; ".join(said for said in workload.assumptions if said.startswith("left out"))
         hint = f"expected Standard Workload Format or JSON lines ({', '.join(FILE_SUFFIXES)})"

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::error::{Verb, excerpt, some, strip_byte_order_mark};
+use crate::swf::whole;
 use crate::workload::{
-    Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes, Priority, RUN_TIME_TAKEN,
-    TraceJobId, Workload,
+    Column, Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes, MAX_TIME_S,
+    Priority, RUN_TIME_TAKEN, TraceJobId, Workload,
 };
 
 /// The error of a line.
@@ -85,6 +86,9 @@ struct Line {
     queue: Field,
     constraint: Field,
     after: Field,
+    think: Field,
+    user: Field,
+    group: Field,
 }
 
 /// The value of a key, if the line has it.
@@ -128,6 +132,17 @@ impl Field {
         self.read(key, "a whole number from 0 on", Value::as_u64)
     }
 
+    /// The name or the number of a user or a group; empty without one.
+    fn name(&self, key: &'static str) -> Result<Box<str>, LineError> {
+        let read = |value: &Value| match value {
+            Value::String(text) => Some(text.as_str().into()),
+            Value::Number(number) if number.is_u64() => Some(number.to_string().into()),
+            _ => None,
+        };
+        let name = self.read(key, "a name or a number", read)?;
+        Ok(name.unwrap_or_default())
+    }
+
     /// A number, or a range of numbers.
     fn count(&self, key: &'static str, least: u32) -> Result<Option<Count>, LineError> {
         let Some(value) = self.value() else {
@@ -169,6 +184,39 @@ struct ReadDependencies {
     before: Vec<TraceJobId>,
 }
 
+/// The values of the jobs that are not arguments of [`Workload::push_shape`].
+#[derive(Default)]
+struct FurtherValues {
+    think_times: Vec<f64>,
+    users: Vec<Box<str>>,
+    groups: Vec<Box<str>>,
+}
+
+impl FurtherValues {
+    fn add(&mut self, job: &Line) -> Result<(), LineError> {
+        let think = |value: &Value| {
+            let seconds = value.as_f64();
+            seconds.filter(|seconds| (0.0..=MAX_TIME_S).contains(seconds))
+        };
+        let think = job
+            .think
+            .read("think", "seconds from 0 on, at most 1e12", think)?;
+        self.think_times.push(think.unwrap_or(0.0));
+        self.users.push(job.user.name("user")?);
+        self.groups.push(job.group.name("group")?);
+        Ok(())
+    }
+
+    /// Gives a workload the values, before its jobs are sorted.
+    fn apply(self, workload: &mut Workload) {
+        if self.think_times.iter().any(|think| *think > 0.0) {
+            workload.think_times = self.think_times;
+        }
+        workload.add_column("user", Column::Texts(self.users));
+        workload.add_column("group", Column::Texts(self.groups));
+    }
+}
+
 /// Reads a trace, or its first `limit` jobs. Blank lines are skipped.
 ///
 /// # Errors
@@ -180,6 +228,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     let mut by_id: HashMap<TraceJobId, JobIndex> = HashMap::new();
     let mut dependencies: Vec<ReadDependencies> = Vec::new();
     let mut without_limit = 0;
+    let mut further = FurtherValues::default();
     for (index, line) in strip_byte_order_mark(data)
         .split(|byte| *byte == b'\n')
         .enumerate()
@@ -256,7 +305,9 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         workload
             .push_shape(id, times, shape, priority, queue)
             .map_err(|error| at(error.to_string()))?;
+        further.add(&job).map_err(invalid)?;
     }
+    further.apply(&mut workload);
     add_dependencies(&mut workload, name, dependencies, &by_id, limit)?;
     if without_limit > 0 {
         let some = some(without_limit, workload.len() as u64, Verb::Have);
@@ -402,6 +453,10 @@ fn find_cycle(workload: &Workload) -> Option<TraceJobId> {
 /// Writes a workload as JSON lines.
 pub fn write(workload: &Workload) -> String {
     let mut text = String::with_capacity(workload.len() * 64);
+    let mut places = vec![0; workload.len()];
+    for place in 0..workload.len() {
+        places[workload.index_from_file(place)] = place;
+    }
     for index in 0..workload.len() {
         let shape = &workload.shapes[workload.shape[index].index()];
         let (submit, run) = (workload.submit[index], workload.run[index]);
@@ -447,6 +502,19 @@ pub fn write(workload: &Workload) -> String {
         if !queue.is_empty() {
             let _ = write!(text, ",\"queue\":{}", json!(queue));
         }
+        for (name, column) in workload.columns() {
+            match column {
+                Column::Texts(texts) if !texts[places[index]].is_empty() => {
+                    let _ = write!(text, ",\"{name}\":{}", json!(texts[places[index]]));
+                }
+                Column::Numbers(numbers) if ["user", "group"].contains(name) => {
+                    if let Some(number) = whole(numbers[places[index]]) {
+                        let _ = write!(text, ",\"{name}\":{number}");
+                    }
+                }
+                _ => {}
+            }
+        }
         let from = workload
             .after
             .partition_point(|dependency| dependency.job.index() < index);
@@ -457,6 +525,10 @@ pub fn write(workload: &Workload) -> String {
             .collect();
         if !after.is_empty() {
             let _ = write!(text, ",\"after\":{}", json!(after));
+        }
+        let think = workload.think_times.get(index).copied().unwrap_or(0.0);
+        if think > 0.0 {
+            let _ = write!(text, ",\"think\":{think}");
         }
         text.push_str("}\n");
     }

@@ -32,5 +32,5 @@ pub use series::Series;
 pub use setup::{Machine, Setup};
 pub use simulation::{Denial, Simulation, Tally};
 pub use workload::{
-    JobShape, MAX_GENERATED_JOBS, Priority, SubmitSpan, TraceJob, TraceJobId, Workload,
+    Column, JobShape, MAX_GENERATED_JOBS, Priority, SubmitSpan, TraceJob, TraceJobId, Workload,
 };

@@ -102,6 +102,8 @@ pub struct Simulation {
     open_dependencies: Vec<u32>,
     /// All dependencies, ordered by the job that others depend on.
     dependents: Vec<Dependent>,
+    /// The ends of think times: from then on a job no longer waits for a dependency.
+    think_ends: BinaryHeap<Reverse<Completion>>,
     /// Jobs whose submit time is past and whose last dependency has ended.
     released: Vec<JobIndex>,
     now: f64,
@@ -175,6 +177,7 @@ impl Simulation {
             completions: BinaryHeap::new(),
             open_dependencies,
             dependents,
+            think_ends: BinaryHeap::new(),
             released: Vec::new(),
             now: 0.0,
             used: 0,
@@ -239,7 +242,8 @@ impl Simulation {
             .peek()
             .map(|Reverse(completion)| completion.time());
         let arrival = self.workload.submit.get(self.next_arrival).copied();
-        let next = [completion, arrival]
+        let think_end = self.think_ends.peek().map(|Reverse(end)| end.time());
+        let next = [completion, arrival, think_end]
             .into_iter()
             .flatten()
             .min_by(f64::total_cmp);
@@ -255,6 +259,7 @@ impl Simulation {
     /// Processes all events of the current instant.
     fn process_instant(&mut self) -> Result<(), Error> {
         self.complete_jobs()?;
+        self.end_think_times();
         self.process_failures()?;
         let arrived = self.next_arrival;
         self.process_arrivals()?;
@@ -328,12 +333,38 @@ impl Simulation {
             .dependents
             .partition_point(|dependent| dependent.before < job);
         let dependents = self.dependents[first..].iter();
-        for Dependent { job, .. } in dependents.take_while(|dependent| dependent.before == job) {
-            let open = &mut self.open_dependencies[job.index()];
-            *open -= 1;
-            if *open == 0 && job.index() < self.next_arrival {
-                self.released.push(*job);
+        let dependents = dependents.take_while(|dependent| dependent.before == job);
+        let dependents: Vec<JobIndex> = dependents.map(|dependent| dependent.job).collect();
+        for job in dependents {
+            let think_times = &self.workload.think_times;
+            match think_times.get(job.index()).filter(|think| **think > 0.0) {
+                Some(think) => {
+                    let end = Completion::new(self.now + think, job);
+                    self.think_ends.push(Reverse(end));
+                }
+                None => self.close_dependency(job),
             }
+        }
+    }
+
+    /// Counts a dependency of a job as ended, and releases the job after the last one.
+    fn close_dependency(&mut self, job: JobIndex) {
+        let open = &mut self.open_dependencies[job.index()];
+        *open -= 1;
+        if *open == 0 && job.index() < self.next_arrival {
+            self.released.push(job);
+        }
+    }
+
+    /// Ends the think times that have ended.
+    fn end_think_times(&mut self) {
+        while let Some(Reverse(end)) = self.think_ends.peek().copied() {
+            if end.time() > self.now {
+                break;
+            }
+            self.think_ends.pop();
+            self.tally.events += 1;
+            self.close_dependency(end.job);
         }
     }
 

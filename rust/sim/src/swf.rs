@@ -1,11 +1,12 @@
 //! The Standard Workload Format, version 2.2: eighteen numbers per job, -1 for unknown.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 
 use crate::error::{Verb, brief, excerpt, strip_byte_order_mark};
 use crate::workload::{
-    JobShape, JobTimes, Priority, RUN_TIME_TAKEN, ShapeIndex, TraceJobId, Workload,
+    Column, Dependency, JobIndex, JobShape, JobTimes, MAX_TIME_S, Priority, RUN_TIME_TAKEN,
+    ShapeIndex, TraceJobId, Workload,
 };
 use crate::{Error, error};
 
@@ -41,6 +42,24 @@ const REQUESTED_TIME_FIELD: usize = 8;
 const STATUS_FIELD: usize = 10;
 const QUEUE_FIELD: usize = 14;
 const PRECEDING_FIELD: usize = 16;
+const THINK_FIELD: usize = 17;
+
+/// The columns that a workload keeps beside the simulated values: their fields and names.
+const COLUMNS: [(usize, &str); 11] = [
+    (WAIT_FIELD, "trace_wait"),
+    (5, "cpu_time"),
+    (6, "used_memory"),
+    (9, "requested_memory"),
+    (STATUS_FIELD, "status"),
+    (11, "user"),
+    (12, "group"),
+    (13, "executable"),
+    (QUEUE_FIELD, "queue"),
+    (15, "partition"),
+    (PRECEDING_FIELD, "preceding"),
+];
+/// The columns that [`write`] writes.
+const WRITTEN_COLUMNS: [&str; 5] = ["user", "group", "executable", "queue", "partition"];
 
 /// The value of an unknown field.
 const MISSING_VALUE: f64 = -1.0;
@@ -50,6 +69,15 @@ const CANCELLED_STATUS: f64 = 5.0;
 
 /// Statuses of the parts of an interrupted job, which follow a line for the whole job.
 const PART_STATUSES: [f64; 3] = [2.0, 3.0, 4.0];
+
+/// Whether a job waits for the end of its preceding job, and its think time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preceding {
+    /// It is submitted at its submit time.
+    Ignored,
+    /// It is submitted at its submit time, or later once its think time after the end of the preceding job has ended.
+    Awaited,
+}
 
 /// Findings of the reader, for the sentences about assumptions.
 #[derive(Default)]
@@ -64,6 +92,7 @@ struct Findings {
     parts: u64,
     repeated: u64,
     preceding: u64,
+    unknown_preceding: u64,
     waits: u64,
     queues: Option<f64>,
     several_queues: bool,
@@ -80,10 +109,26 @@ struct Findings {
 ///
 /// A line is not eighteen numbers. The error names the line.
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
+    read_with(data, name, limit, Preceding::Ignored)
+}
+
+/// As [`read`], with or without the preceding jobs of the trace as dependencies.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_with(
+    data: &[u8],
+    name: &str,
+    limit: Option<usize>,
+    preceding: Preceding,
+) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
     let mut census = Findings::default();
     let mut sizes = ShapesBySize::default();
     let mut numbers = JobNumbers::default();
+    let mut columns: [Vec<f64>; COLUMNS.len()] = Default::default();
+    let mut chain = Chain::default();
     let queue = workload.queue_index(String::new())?;
     for (index, line) in strip_byte_order_mark(data)
         .split(|byte| *byte == b'\n')
@@ -129,6 +174,19 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         workload
             .push_shape(id, times, shape, Priority::DEFAULT, queue)
             .map_err(|error| Error::at(name, index + 1, error))?;
+        for ((field, _), column) in COLUMNS.iter().zip(&mut columns) {
+            column.push(known(fields[*field]));
+        }
+        if preceding == Preceding::Awaited {
+            census.unknown_preceding += u64::from(!chain.add(id, &fields));
+        }
+    }
+    for ((_, name), column) in COLUMNS.into_iter().zip(columns) {
+        workload.add_column(name, Column::Numbers(column));
+    }
+    if preceding == Preceding::Awaited {
+        census.preceding = 0;
+        chain.apply(&mut workload);
     }
     census.add_assumptions(&mut workload);
     if workload.sort() {
@@ -201,6 +259,49 @@ impl JobNumbers {
             return self.others.contains(&number);
         }
         self.ascending.binary_search(&number).is_ok() || !self.others.insert(number)
+    }
+}
+
+/// A value of a field; NaN if it is unknown.
+fn known(value: f64) -> f64 {
+    if value.to_bits() == MISSING_VALUE.to_bits() {
+        f64::NAN
+    } else {
+        value
+    }
+}
+
+/// The dependencies of jobs on preceding ones, in file order.
+#[derive(Default)]
+struct Chain {
+    /// By job number, the job that had it last.
+    jobs: HashMap<TraceJobId, JobIndex>,
+    after: Vec<Dependency>,
+    think_times: Vec<f64>,
+}
+
+impl Chain {
+    /// Adds a job. Returns whether its preceding job, if it names one, is an earlier one of the file.
+    fn add(&mut self, id: TraceJobId, fields: &[f64; 18]) -> bool {
+        let job = JobIndex::from_usize(self.think_times.len());
+        let number = whole(fields[PRECEDING_FIELD]).filter(|number| *number > 0);
+        let before = number.map(|number| self.jobs.get(&TraceJobId::new(number)).copied());
+        self.jobs.insert(id, job);
+        let think = fields[THINK_FIELD].clamp(0.0, MAX_TIME_S);
+        let has_before = matches!(before, Some(Some(_)));
+        self.think_times.push(if has_before { think } else { 0.0 });
+        if let Some(Some(before)) = before {
+            self.after.push(Dependency { job, before });
+        }
+        number.is_none() || has_before
+    }
+
+    /// Gives a workload the dependencies, before its jobs are sorted.
+    fn apply(self, workload: &mut Workload) {
+        if self.think_times.iter().any(|think| *think > 0.0) {
+            workload.think_times = self.think_times;
+        }
+        workload.after = self.after;
     }
 }
 
@@ -302,6 +403,12 @@ impl Findings {
         if self.preceding > 0 {
             let some = some(self.preceding, Verb::Name);
             workload.assume(format!("{some} a preceding job, which is not waited for"));
+        }
+        if self.unknown_preceding > 0 {
+            let some = some(self.unknown_preceding, Verb::Name);
+            workload.assume(format!(
+                "{some} a preceding job that is no earlier one of the trace: it is not waited for"
+            ));
         }
         if self.repeated > 0 {
             workload.assume(format!(
@@ -413,7 +520,7 @@ fn parse(word: &[u8]) -> Option<f64> {
     clippy::cast_sign_loss,
     reason = "checked: whole, not negative, below 2^53"
 )]
-fn whole(number: f64) -> Option<u64> {
+pub(crate) fn whole(number: f64) -> Option<u64> {
     let fits = number.fract().abs() <= 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
     fits.then_some(number as u64)
 }
@@ -436,6 +543,7 @@ pub fn write(workload: &Workload) -> Result<String, Error> {
     if workload.header_value("MaxProcs").is_none() {
         let _ = writeln!(text, "; MaxProcs: {}", workload.max_cores());
     }
+    let written = WRITTEN_COLUMNS.map(|name| workload.numbers_by_submission(name));
     for index in 0..jobs {
         let id = workload.id[index].get();
         let shape = &workload.shapes[workload.shape[index].index()];
@@ -453,7 +561,12 @@ pub fn write(workload: &Workload) -> Result<String, Error> {
         } else {
             text.push_str("-1");
         }
-        text.push_str(" -1 1 -1 -1 -1 -1 -1 -1 -1\n");
+        text.push_str(" -1 1");
+        for column in &written {
+            let number = column[index];
+            let _ = write!(text, " {}", if number.is_nan() { -1.0 } else { number });
+        }
+        text.push_str(" -1 -1\n");
     }
     Ok(text)
 }

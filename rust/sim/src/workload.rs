@@ -252,6 +252,15 @@ pub struct TraceJob {
     pub queue: String,
 }
 
+/// A value of each job that a trace has beside the simulated ones, in file order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Column {
+    /// Numbers, NaN for unknown ones.
+    Numbers(Vec<f64>),
+    /// Texts, empty for unknown ones.
+    Texts(Vec<Box<str>>),
+}
+
 /// Jobs in the order of their submit times, equal ones in file order.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
@@ -267,6 +276,10 @@ pub struct Workload {
     pub(crate) file_order: Vec<u32>,
     /// The dependencies, by the dependent job.
     pub(crate) after: Vec<Dependency>,
+    /// For each job, the seconds from the end of its last dependency to its release; empty if none has any.
+    pub(crate) think_times: Vec<f64>,
+    /// Further columns of the trace, by name.
+    columns: Vec<(&'static str, Column)>,
     pub(crate) shapes: Vec<JobShape>,
     pub(crate) queues: Vec<String>,
     shape_indices: HashMap<JobShape, ShapeIndex>,
@@ -392,6 +405,9 @@ impl Workload {
         permute(&mut self.shape, &order);
         permute(&mut self.priority, &order);
         permute(&mut self.queue, &order);
+        if !self.think_times.is_empty() {
+            permute(&mut self.think_times, &order);
+        }
         let mut new_index = vec![0; order.len()];
         for (new, old) in (0u32..).zip(&order) {
             new_index[*old as usize] = new;
@@ -476,6 +492,51 @@ impl Workload {
         self.file_order
             .get(number)
             .map_or(number, |index| *index as usize)
+    }
+
+    /// The further columns of the trace, by name, in file order without the jobs left out.
+    pub fn columns(&self) -> &[(&'static str, Column)] {
+        &self.columns
+    }
+
+    /// The queue of each job, in file order; `None` if every job is in the default one.
+    pub fn queue_names(&self) -> Option<Vec<&str>> {
+        if self.queues.iter().all(String::is_empty) {
+            return None;
+        }
+        let indices = (0..self.len()).map(|place| self.index_from_file(place));
+        let name = |index: usize| self.queues[self.queue[index].index()].as_str();
+        Some(indices.map(name).collect())
+    }
+
+    /// Adds a column, unless the value of every job is unknown.
+    pub(crate) fn add_column(&mut self, name: &'static str, column: Column) {
+        let is_known = match &column {
+            Column::Numbers(numbers) => numbers.iter().any(|number| !number.is_nan()),
+            Column::Texts(texts) => texts.iter().any(|text| !text.is_empty()),
+        };
+        if is_known {
+            self.columns.push((name, column));
+        }
+    }
+
+    /// A number of a further column for each job, in the order of submission; NaN where it is unknown.
+    pub(crate) fn numbers_by_submission(&self, name: &str) -> Vec<f64> {
+        let mut numbers = vec![f64::NAN; self.len()];
+        let column = self.columns.iter().find(|(known, _)| *known == name);
+        if let Some((_, Column::Numbers(column))) = column {
+            for (place, number) in column.iter().enumerate() {
+                if let Some(slot) = numbers.get_mut(self.index_from_file(place)) {
+                    *slot = *number;
+                }
+            }
+        }
+        numbers
+    }
+
+    /// The indices of the jobs of the file, one after the other; `None` if the file is in the order of submission.
+    pub fn file_order(&self) -> Option<&[u32]> {
+        Some(&*self.file_order).filter(|order| !order.is_empty())
     }
 
     /// The assumptions made about missing data in the file, one sentence each.
@@ -611,6 +672,8 @@ impl Workload {
             + size_of::<Priority>()
             + size_of::<QueueIndex>())
             + self.after.capacity() * size_of::<Dependency>()
+            + self.think_times.capacity() * size_of::<f64>()
+            + self.columns.len() * jobs * size_of::<f64>()
     }
 }
 

@@ -6,8 +6,9 @@ use penstock_idset::IdSet;
 use penstock_sim::{JobResult, Spread};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMemoryView};
+use pyo3::types::PyDict;
 
+use super::columns::view;
 use super::simulation::Simulation;
 
 /// The jobs of a simulation and how they ended: a view of the simulation, in the order of the file.
@@ -26,17 +27,6 @@ impl Simulation {
             pool_cores: OnceLock::new(),
         }
     }
-}
-
-/// Numbers as a `memoryview` of a format of the module `struct`.
-fn view<'py, const N: usize>(
-    py: Python<'py>,
-    format: &str,
-    numbers: impl Iterator<Item = [u8; N]>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let bytes: Vec<u8> = numbers.flatten().collect();
-    let bytes = PyBytes::new(py, &bytes);
-    PyMemoryView::from(bytes.as_any())?.call_method1("cast", (format,))
 }
 
 /// A number, or `None` for NaN.

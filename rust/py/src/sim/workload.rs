@@ -4,10 +4,12 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use penstock_sim::{Estimates, JobKinds, Lublin, Mix, jsonl, swf};
+use penstock_sim::swf::Preceding;
+use penstock_sim::{Column, Estimates, JobKinds, Lublin, Mix, jsonl, swf};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 
+use super::columns::view;
 use super::worker_thread::{self, Watch};
 use crate::errors::raised;
 
@@ -49,13 +51,25 @@ impl Workload {
     ///     data: The text of the file.
     ///     name: The name of the workload in tables.
     ///     limit: The most jobs; None for all.
+    ///     preceding: Whether a job is submitted only once its think time after the end of its preceding job has ended.
     ///
     /// Raises:
     ///     WorkloadError: A line is invalid; the text names it.
     #[staticmethod]
-    #[pyo3(signature = (data, *, name, limit = None))]
-    fn from_swf(py: Python<'_>, data: &[u8], name: &str, limit: Option<usize>) -> PyResult<Self> {
-        Self::made(py, || swf::read(data, name, limit))
+    #[pyo3(signature = (data, *, name, limit = None, preceding = false))]
+    fn from_swf(
+        py: Python<'_>,
+        data: &[u8],
+        name: &str,
+        limit: Option<usize>,
+        preceding: bool,
+    ) -> PyResult<Self> {
+        let preceding = if preceding {
+            Preceding::Awaited
+        } else {
+            Preceding::Ignored
+        };
+        Self::made(py, || swf::read_with(data, name, limit, preceding))
     }
 
     /// Reads a trace of JSON lines, an object for each job.
@@ -204,6 +218,34 @@ impl Workload {
     #[getter]
     fn header(&self) -> Vec<(String, String)> {
         self.0.header().to_vec()
+    }
+
+    /// The places of the jobs of the file in the order of submission, in which `to_jsonl` has them; None if it is the same.
+    #[getter]
+    fn file_order(&self) -> Option<Vec<u32>> {
+        self.0.file_order().map(<[u32]>::to_vec)
+    }
+
+    /// The further columns of the trace by name, such as `user`, `group` and `queue`: numbers, NaN for unknown ones, or
+    /// texts, empty for unknown ones. They are in the order of the file, as the columns of results are.
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let columns = PyDict::new(py);
+        for (name, column) in self.0.columns() {
+            match column {
+                Column::Numbers(numbers) => {
+                    let numbers = numbers.iter().map(|number| number.to_ne_bytes());
+                    columns.set_item(name, view(py, "d", numbers)?)?;
+                }
+                Column::Texts(texts) => {
+                    let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
+                    columns.set_item(name, texts)?;
+                }
+            }
+        }
+        if let Some(queues) = self.0.queue_names() {
+            columns.set_item("queue", queues)?;
+        }
+        Ok(columns)
     }
 
     /// The first time of submission, in seconds of the trace; None without jobs.
