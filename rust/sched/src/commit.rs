@@ -1,5 +1,6 @@
 //! Commits of R to the KVS, which must succeed before the alloc response (RFC 27).
 
+use std::slice;
 use std::sync::Arc;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations, SchedAnnotations};
@@ -26,9 +27,39 @@ impl Scheduler {
         if self.phase != Phase::Running {
             return;
         }
-        let ids = self.retries.take_due(now);
-        if !ids.is_empty() {
-            self.commit(&ids);
+        let allocations = self.retries.take_due(now);
+        if !allocations.is_empty() {
+            self.commit_again(&allocations);
+        }
+    }
+
+    /// Commits R again, except of jobs with ranks that have gone down since the allocation: these are queued again.
+    fn commit_again(&mut self, allocations: &[Allocation]) {
+        let Some(engine) = &self.engine else {
+            return;
+        };
+        let up = engine.up();
+        let (kept, lost): (Vec<&Allocation>, Vec<&Allocation>) = allocations
+            .iter()
+            .partition(|allocation| allocation.r.ranks().is_subset(&up));
+        for allocation in lost {
+            self.queue_again(allocation.id);
+        }
+        let ids: Vec<JobId> = kept.iter().map(|allocation| allocation.id).collect();
+        self.commit(&ids);
+    }
+
+    /// Frees the resources of a job, whose allocation has not been announced, and queues it.
+    fn queue_again(&mut self, id: JobId) {
+        let job = self.engine.as_ref().and_then(|engine| engine.job(id));
+        self.withdraw(id);
+        if self.cancelled_in_commit.contains(&id) {
+            self.respond_cancel(id);
+        } else if let Some(engine) = &mut self.engine
+            && let Some(job) = job
+            && let Err(error) = engine.submit(job)
+        {
+            self.log.push(error.to_string());
         }
     }
 
@@ -85,7 +116,7 @@ impl Scheduler {
         } else if allocations.len() > 1 {
             // One invalid operation fails a commit as a whole: commit each for itself.
             for allocation in allocations {
-                self.commit(&[allocation.id]);
+                self.commit_again(slice::from_ref(allocation));
             }
         } else {
             let reason = failure_text(response);
@@ -101,13 +132,13 @@ impl Scheduler {
 
     /// Keeps the allocations for another commit, except those whose request is cancelled.
     fn retry(&mut self, allocations: &[Allocation], reason: &str) {
-        let ids: Vec<JobId> = allocations.iter().map(|allocation| allocation.id).collect();
-        let (cancelled, kept): (Vec<JobId>, Vec<JobId>) = ids
-            .into_iter()
-            .partition(|id| self.cancelled_in_commit.contains(id));
-        for id in cancelled {
-            self.withdraw(id);
-            self.respond_cancel(id);
+        let (cancelled, kept): (Vec<Allocation>, Vec<Allocation>) = allocations
+            .iter()
+            .cloned()
+            .partition(|allocation| self.cancelled_in_commit.contains(&allocation.id));
+        for allocation in cancelled {
+            self.withdraw(allocation.id);
+            self.respond_cancel(allocation.id);
         }
         if !kept.is_empty() {
             let count = kept.len();

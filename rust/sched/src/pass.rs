@@ -14,8 +14,8 @@ impl Scheduler {
     /// Denials are answered at once; allocations are committed to the KVS first. Returns whether
     /// another call may do more.
     pub fn schedule(&mut self, now: f64) -> bool {
-        let more = self.run_pass(now);
         self.retry_commits(now);
+        let more = self.run_pass(now);
         self.answer_queries(now);
         more
     }

@@ -1,15 +1,16 @@
 //! Commits of R that have failed, and are sent again.
 
+use penstock_flux::Allocation;
 use penstock_jobspec::job_id::JobId;
 
 /// The delay before a failed commit is sent again, in seconds. It doubles with each failure.
 const MIN_RETRY_DELAY_S: f64 = 0.5;
 const MAX_RETRY_DELAY_S: f64 = 30.0;
 
-/// Jobs whose commit has failed for a reason that may pass, and when it is sent again.
+/// Allocations whose commit has failed for a reason that may pass, and when it is sent again.
 #[derive(Debug)]
 pub(crate) struct CommitRetries {
-    ids: Vec<JobId>,
+    allocations: Vec<Allocation>,
     delay: f64,
     due: Option<f64>,
 }
@@ -17,7 +18,7 @@ pub(crate) struct CommitRetries {
 impl Default for CommitRetries {
     fn default() -> Self {
         Self {
-            ids: Vec::new(),
+            allocations: Vec::new(),
             delay: MIN_RETRY_DELAY_S,
             due: None,
         }
@@ -25,9 +26,9 @@ impl Default for CommitRetries {
 }
 
 impl CommitRetries {
-    /// Adds jobs.
-    pub fn extend(&mut self, ids: Vec<JobId>) {
-        self.ids.extend(ids);
+    /// Adds allocations.
+    pub fn extend(&mut self, allocations: Vec<Allocation>) {
+        self.allocations.extend(allocations);
     }
 
     /// Lets the next failure begin with the shortest delay.
@@ -37,19 +38,19 @@ impl CommitRetries {
 
     /// Removes a job. Returns whether it was there.
     pub fn remove(&mut self, id: JobId) -> bool {
-        let count = self.ids.len();
-        self.ids.retain(|other| *other != id);
-        self.ids.len() < count
+        let count = self.allocations.len();
+        self.allocations.retain(|allocation| allocation.id != id);
+        self.allocations.len() < count
     }
 
     /// When commits are sent again.
     pub fn due(&self) -> Option<f64> {
-        self.due.filter(|_| !self.ids.is_empty())
+        self.due.filter(|_| !self.allocations.is_empty())
     }
 
-    /// Takes the jobs whose commit is sent now. Returns none until the delay has passed, which the first call begins.
-    pub fn take_due(&mut self, now: f64) -> Vec<JobId> {
-        if self.ids.is_empty() {
+    /// Takes the allocations whose commit is sent now. Returns none until the delay has passed, which the first call begins.
+    pub fn take_due(&mut self, now: f64) -> Vec<Allocation> {
+        if self.allocations.is_empty() {
             return Vec::new();
         }
         // A clock that is set back does not prolong the delay.
@@ -61,6 +62,6 @@ impl CommitRetries {
         }
         self.due = None;
         self.delay = (2.0 * self.delay).min(MAX_RETRY_DELAY_S);
-        std::mem::take(&mut self.ids)
+        std::mem::take(&mut self.allocations)
     }
 }

@@ -301,6 +301,57 @@ fn a_commit_that_fails_for_a_passing_reason_is_sent_again_and_never_a_denial() {
 }
 
 #[test]
+fn a_job_is_queued_again_if_its_ranks_go_down_before_its_commit_is_sent_again() {
+    for change in [json!({"down": "0"}), json!({"shrink": "0", "down": "0"})] {
+        let mut bench = Bench::ready(None, &[]);
+        bench.alloc(1, 2);
+        bench.reject("kvs.commit", EAGAIN);
+        bench.scheduler.schedule(1000.0);
+        bench.answer("resource.acquire", &change);
+        bench.scheduler.schedule(1000.5);
+        bench.outstanding.extend(bench.scheduler.take_out());
+        // The pending job may have been annotated.
+        let success = bench.commit().pop().unwrap();
+        assert_eq!(ranks(&success), "1");
+        assert!(
+            bench
+                .outstanding
+                .iter()
+                .all(|request| request.topic() != "kvs.commit")
+        );
+    }
+}
+
+#[test]
+fn jobs_of_a_rejected_commit_are_queued_again_if_their_ranks_have_gone_down() {
+    let mut bench = Bench::ready(None, &[]);
+    for id in 1..=2 {
+        let payload = json!({"id": id, "priority": 16, "userid": 0, "jobspec": jobspec(2)});
+        let mut request = Message::request("sched.alloc", &payload.to_string());
+        request.rolemask = 5;
+        request.push_route(b"manager");
+        bench.scheduler.handle(&request);
+    }
+    bench.responses();
+    bench.answer("resource.acquire", &json!({"down": "0"}));
+    bench.reject("kvs.commit", ENOENT);
+    bench.responses();
+    let done = bench.commit();
+    assert_eq!((done.len(), ranks(&done[0])), (1, "1".to_owned()));
+    // The other job waits for rank 0.
+    assert!(
+        bench
+            .outstanding
+            .iter()
+            .all(|request| request.topic() != "kvs.commit")
+    );
+    bench.answer("resource.acquire", &json!({"up": "0"}));
+    bench.responses();
+    let done = bench.commit();
+    assert_eq!((done.len(), ranks(&done[0])), (1, "0".to_owned()));
+}
+
+#[test]
 fn jobs_of_one_commit_are_sent_again_together_without_those_that_are_cancelled() {
     let mut bench = Bench::ready(None, &[]);
     for id in 1..=3 {
