@@ -123,6 +123,7 @@ __all__ = [
     "restore_store",
     "service_roles",
     "topic",
+    "vacuum_store",
     "validate_constraint",
     "validate_jobspec",
 ]
@@ -1116,6 +1117,7 @@ def restore_store(
     path: str | PathLike[str], backup: str | PathLike[str] | None
 ) -> tuple[Path | None, list[str]]: ...
 def repair_store(path: str | PathLike[str]) -> tuple[Path | None, list[str]]: ...
+def vacuum_store(path: str | PathLike[str]) -> tuple[int, int]: ...
 
 # --- resource_module.rs ---
 

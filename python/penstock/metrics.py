@@ -235,6 +235,20 @@ FAMILIES = (
         "store_bytes",
     ),
     Family(
+        "penstock_store_free_bytes",
+        "gauge",
+        "What of the database holds no data: later jobs use it, the excess is released.",
+        "job-manager",
+        "store_free_bytes",
+    ),
+    Family(
+        "penstock_store_released_bytes",
+        "counter",
+        "Bytes that the database has given back to the file system.",
+        "job-manager",
+        "store_released_bytes",
+    ),
+    Family(
         "process_cpu_seconds",
         "counter",
         "CPU time of the daemon, user and system.",

@@ -44,6 +44,8 @@ def test_metrics_count_jobs_and_the_work_of_the_daemon(sim):
     assert value["penstock_messages_received"]("_total") > 7
     assert value["penstock_sched_pass_seconds"]("_count") > 0
     assert value["penstock_store_bytes"]() > 4096
+    assert value["penstock_store_free_bytes"]() < value["penstock_store_bytes"]()
+    assert value["penstock_store_released_bytes"]("_total") == 0
     assert value["process_resident_memory_bytes"]() > 1 << 20
     assert value["process_cpu_seconds"]("_total") > 0
     assert value["process_open_fds"]() > 3

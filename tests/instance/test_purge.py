@@ -10,6 +10,7 @@ from tests.support.jobs import submit
 
 from penstock.client import Client
 from penstock.errors import RpcError
+from penstock.jobspec import from_command
 
 
 def ran(instance, client, count):
@@ -59,6 +60,33 @@ def test_purged_jobs_and_their_output_stay_removed(start):
         client.rpc("job-manager.purge", {"force": True})
         assert client.rpc("job-manager.stats-get")["max_jobid"] == jobs[2]
     assert output(instance) == []
+
+
+def test_the_database_of_purged_jobs_shrinks_while_the_instance_runs(start):
+    with start() as instance, Client(instance.uri) as client:
+        client.rpc("job-manager.queue-start", {"all": True, "start": False})
+        environment = {"TEXT": "x" * 500_000}
+        for number in range(40):
+            text = {**environment, "NUMBER": str(number)}
+            client.submit(from_command(["true"], environment=text, cwd="/"))
+        full = client.rpc("job-manager.stats-get")["store_bytes"]
+        assert full > 20_000_000
+        client.rpc(
+            "job-manager.raiseall",
+            {"states": 127, "userid": -1, "severity": 0, "type": "cancel", "dry_run": False},
+        )
+        client.rpc("job-manager.purge", {"force": True})
+        stats = client.rpc("job-manager.stats-get")
+        while stats["store_free_bytes"] > 4 << 20:
+            stats = client.rpc("job-manager.stats-get")
+        assert stats["store_bytes"] < full // 2
+        assert stats["store_released_bytes"] > full // 2
+    path = instance.state / "jobs.sqlite"
+    assert path.stat().st_size < full // 2
+    done = instance.penstock("store", "vacuum", "--state", str(instance.state))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert path.stat().st_size < 1 << 20
+    assert f"has {path.stat().st_size} bytes" in done.stderr
 
 
 def test_configured_limits_purge_jobs(start, tmp_path):

@@ -1,4 +1,4 @@
-"""`penstock store`: the database of an instance: check, copy, replace and repair it."""
+"""`penstock store`: the database of an instance: check, copy, replace, repair and shrink it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from penstock._core import (
     repair_store,
     restore_store,
     topic,
+    vacuum_store,
 )
 from penstock.cli.text import safe, safe_lines
 from penstock.client import Call, Client
@@ -27,11 +28,13 @@ from penstock.instance.directories import DATABASE, check_private, lock_state
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Check, copy, replace and repair the database of an instance.
+SUMMARY = """Check, copy, replace, repair and shrink the database of an instance.
 
 check, backup and export read the database, also while the instance runs. restore, import and
 repair replace it: the instance must have ended, the database before is renamed, and pending jobs of
-the new one are held, because they may have run since it was written."""
+the new one are held, because they may have run since it was written. vacuum rewrites the database
+in place, after the instance has ended. The database shrinks by itself when jobs are purged; vacuum
+is for a large one of version 0.2 or earlier, which cannot, and for the last free pages."""
 
 STOP_HINT = (
     "end it with `penstock stop`, or `penstock stop --keep-running` if its jobs are to continue"
@@ -40,7 +43,7 @@ STOP_HINT = (
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    names = ["check", "backup", "export", "restore", "import", "repair"]
+    names = ["check", "backup", "export", "restore", "import", "repair", "vacuum"]
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(names))
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
@@ -68,6 +71,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     verb = add("import", "make the database of an instance without one from an exported text")
     verb.add_argument("file", type=Path, metavar="FILE", help="from `store export`; - is the input")
     add("repair", "make a new database of what can be read of a damaged one")
+    add("vacuum", "rewrite the database without free pages, so that its file is as small as can be")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -88,6 +92,10 @@ def main(args: argparse.Namespace) -> int:
         check_private(state, os.geteuid(), "--state DIR")
         stack.enter_context(lock_state(state, STOP_HINT))
         stack.callback(os.umask, os.umask(0o077))
+        if args.verb == "vacuum":
+            before, after = vacuum_store(path)
+            print(f"`{safe(str(path))}` has {after} bytes, {before} before", file=sys.stderr)
+            return 0
         if args.verb == "restore":
             old, notes = restore_store(path, args.file)
         elif args.verb == "import":

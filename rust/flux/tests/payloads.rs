@@ -229,7 +229,7 @@ fn payloads_of_the_job_services_round_trip() {
                 "start":{"count":0,"sum":0.0,"le":[],"buckets":[]},
                 "run":{"count":0,"sum":0.0,"le":[],"buckets":[]},
                 "cleanup":{"count":0,"sum":0.0,"le":[],"buckets":[]}},
-            "store_bytes":4096,"housekeeping":{"running":{}}}"#,
+            "store_bytes":4096,"store_free_bytes":0,"store_released_bytes":8192,"housekeeping":{"running":{}}}"#,
     );
     round_trip::<job_list::ListRequest>(
         r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,

@@ -453,6 +453,16 @@ impl Context {
         self.storage.run(|store| store.remove_job(id));
     }
 
+    /// Whether the store has more free pages than it keeps for later writes.
+    pub(crate) fn has_excess_pages(&self) -> bool {
+        self.storage.read(Store::space).excess_pages() > 0
+    }
+
+    /// Releases free pages of the store, `max` at most. Returns their number.
+    pub(crate) fn release_pages(&mut self, max: u64) -> u64 {
+        self.storage.run(|store| store.release_pages(max))
+    }
+
     /// Removes jobs from those that the store remembers as purged.
     pub(crate) fn forget_purged(&mut self, ids: &[JobId]) {
         for id in ids.iter().copied() {

@@ -56,6 +56,7 @@ pub struct Manager {
 impl Manager {
     /// A manager of the restored jobs, before their due steps.
     pub(crate) fn new(restored: Restored) -> Self {
+        let purger = Purger::new(&restored.cx);
         Self {
             cx: restored.cx,
             scheduler: restored.scheduler,
@@ -68,7 +69,7 @@ impl Manager {
             resumption: restored.resumption,
             dependencies: restored.dependencies,
             census: restored.census,
-            purger: Purger::default(),
+            purger,
             due: VecDeque::new(),
             out: Vec::new(),
             log: Log::default(),
@@ -335,6 +336,7 @@ impl Manager {
         let tally = self.census.tally(None);
         let (active, running) = (tally.active(), tally.running());
         let unstepped = self.submissions.unstepped() + self.resumption.left();
+        let space = self.cx.store().space().unwrap_or_default();
         StatsResponse {
             active_jobs: active,
             inactive_jobs: tally.in_state(State::Inactive),
@@ -352,7 +354,9 @@ impl Manager {
             ended: self.census.result_stats(),
             purged: self.census.purged(),
             stages: self.census.stage_stats(),
-            store_bytes: self.cx.store().size_bytes().unwrap_or(0),
+            store_bytes: space.pages * space.page_bytes,
+            store_free_bytes: space.free_pages * space.page_bytes,
+            store_released_bytes: self.purger.released_pages() * space.page_bytes,
             housekeeping: HousekeepingStats::default(),
         }
     }

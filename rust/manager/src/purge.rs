@@ -1,5 +1,5 @@
-//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, in slices, so that
-//! it does not delay other peers.
+//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and gives the space
+//! of the store back to the file system, in slices, so that it does not delay other peers.
 
 use std::collections::VecDeque;
 
@@ -23,9 +23,13 @@ const MAX_PURGED_META: &str = "max_purged";
 const PURGE_INTERVAL_S: f64 = 1.0;
 /// Maximum number of jobs removed in one slice: some milliseconds' work.
 const JOBS_PER_SLICE: usize = 250;
+/// Maximum number of free pages of the store released in one slice: some milliseconds' work.
+const PAGES_PER_SLICE: u64 = 100;
+/// Seconds between two slices of released pages: no request waits for them.
+const RELEASE_INTERVAL_S: f64 = 0.05;
 
 /// The state of purging.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Purger {
     /// Purged jobs, for modules with state of their own for each job.
     purged: Vec<JobId>,
@@ -33,6 +37,10 @@ pub(crate) struct Purger {
     checked: f64,
     /// Requests with jobs that are still to be removed, the one whose slice is next in front.
     open: VecDeque<OpenPurge>,
+    /// When the next free pages of the store are to be released; `None` if there are none.
+    release_due: Option<f64>,
+    /// Pages that were released.
+    released_pages: u64,
 }
 
 /// The jobs that a request is still to remove.
@@ -103,6 +111,17 @@ impl Excess {
 }
 
 impl Purger {
+    pub(crate) fn new(cx: &Context) -> Self {
+        Self {
+            purged: Vec::new(),
+            checked: 0.0,
+            open: VecDeque::new(),
+            // Jobs may have been purged before the start.
+            release_due: cx.has_excess_pages().then_some(cx.now),
+            released_pages: 0,
+        }
+    }
+
     /// `job-manager.purge`: removes inactive jobs, or counts those that would be removed.
     pub(crate) fn purge(
         &mut self,
@@ -194,6 +213,9 @@ impl Purger {
             cx.add_effect(Effect::Purged(id));
             self.purged.push(id);
         }
+        if self.release_due.is_none() {
+            self.release_due = cx.has_excess_pages().then_some(cx.now + RELEASE_INTERVAL_S);
+        }
         let greatest = cx.jobs.greatest_purged();
         if greatest > before {
             let greatest = greatest.get().to_string();
@@ -202,9 +224,20 @@ impl Purger {
         count
     }
 
-    /// Removes the next jobs of a request, and jobs that exceed the configured limits, if a check is due.
+    /// Removes the next jobs of a request, and jobs that exceed the configured limits, and releases free pages of the
+    /// store, as far as each is due.
     pub(crate) fn advance(&mut self, cx: &mut Context, census: &mut Census) {
         self.run_next_slice(cx, census);
+        self.apply_limits(cx, census);
+        if self.release_due.is_some_and(|time| time <= cx.now) {
+            let released = cx.release_pages(PAGES_PER_SLICE);
+            self.released_pages += released;
+            let has_more = released > 0 && cx.has_excess_pages();
+            self.release_due = has_more.then_some(cx.now + RELEASE_INTERVAL_S);
+        }
+    }
+
+    fn apply_limits(&mut self, cx: &mut Context, census: &mut Census) {
         if self
             .limits_deadline(cx, census)
             .is_none_or(|time| time > cx.now)
@@ -222,10 +255,16 @@ impl Purger {
 
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub(crate) fn deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
-        if self.open.is_empty() {
-            return self.limits_deadline(cx, census);
+        if !self.open.is_empty() {
+            return Some(cx.now);
         }
-        Some(cx.now)
+        let times = [self.limits_deadline(cx, census), self.release_due];
+        times.into_iter().flatten().min_by(f64::total_cmp)
+    }
+
+    /// Pages of the store that were released since the start.
+    pub(crate) fn released_pages(&self) -> u64 {
+        self.released_pages
     }
 
     /// When the limits next require a removal, seconds since the epoch.

@@ -401,3 +401,77 @@ fn every_service_echoes_a_ping_and_tells_its_numbers() {
         }
     }
 }
+
+#[test]
+fn the_space_of_purged_jobs_is_released_in_slices() {
+    let directory = Directory::new("released");
+    let mut bench = directory.open(settings(), 1000.0);
+    let megabyte = "a".repeat(1 << 20);
+    for index in 0..16 {
+        let site = json!({"site": format!("{index}{megabyte}")});
+        let (id, _) = bench.submit(&site);
+        let cancel = json!({"id": id, "type": "cancel", "severity": 0});
+        bench.request("job-manager.raise", &cancel);
+    }
+    let stats = |bench: &mut Bench| {
+        let stats = body(&bench.request("job-manager.stats-get", &json!({}))[0]);
+        ["store_bytes", "store_free_bytes", "store_released_bytes"]
+            .map(|key| stats[key].as_u64().unwrap())
+    };
+    let [full, free, released] = stats(&mut bench);
+    assert!(full > 16 << 20, "{full}");
+    assert!(free < 1 << 20, "{free}");
+    assert_eq!(released, 0);
+    bench.advance();
+    purge(&mut bench, &json!({"force": true}));
+    let [mut before, ..] = stats(&mut bench);
+    assert_eq!(before, full);
+    let mut slices = 0;
+    let mut last = 0.0;
+    while let Some(deadline) = bench.manager.deadline() {
+        // Others are served between two slices.
+        assert!(deadline > last);
+        bench.now = bench.now.max(deadline);
+        last = bench.now;
+        bench.manager.advance(bench.now);
+        bench.manager.flush().unwrap();
+        let [after, ..] = stats(&mut bench);
+        // A slice has 100 pages, and one that says where others are may go with them.
+        assert!(before - after <= 102 * 4096, "{before} {after}");
+        before = after;
+        slices += 1;
+    }
+    assert!(slices > 20, "{slices}");
+    let [size, free, released] = stats(&mut bench);
+    assert!(size < full / 2, "{size} of {full}");
+    // Enough for some jobs stays.
+    assert_eq!(free, 4 << 20);
+    assert!(
+        full - size - released <= 10 * 4096,
+        "{full} {size} {released}"
+    );
+}
+
+#[test]
+fn space_that_was_free_before_a_restart_is_released() {
+    let directory = Directory::new("released-later");
+    let mut bench = directory.open(settings(), 1000.0);
+    let megabyte = "a".repeat(1 << 20);
+    for index in 0..8 {
+        let site = json!({"site": format!("{index}{megabyte}")});
+        let (id, _) = bench.submit(&site);
+        let cancel = json!({"id": id, "type": "cancel", "severity": 0});
+        bench.request("job-manager.raise", &cancel);
+    }
+    purge(&mut bench, &json!({"force": true}));
+    drop(bench);
+    let mut bench = directory.open(settings(), 2000.0);
+    let full = bench.manager.store().space().unwrap();
+    while let Some(deadline) = bench.manager.deadline() {
+        bench.now = bench.now.max(deadline);
+        bench.manager.advance(bench.now);
+        bench.manager.flush().unwrap();
+    }
+    let space = bench.manager.store().space().unwrap();
+    assert!(space.pages + 900 < full.pages, "{space:?} of {full:?}");
+}

@@ -76,6 +76,12 @@ fn repair_store(py: Python<'_>, path: PathBuf) -> PyResult<Replaced> {
     replacement.map(to_python).map_err(raised)
 }
 
+/// Rewrites a database without free pages. Returns its size in bytes before and after.
+#[pyfunction]
+fn vacuum_store(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64)> {
+    py.detach(|| maintenance::vacuum(&path)).map_err(raised)
+}
+
 fn to_python(replacement: Replacement) -> Replaced {
     (replacement.old, replacement.notes)
 }
@@ -86,5 +92,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(export_store, module)?)?;
     module.add_function(wrap_pyfunction!(import_store, module)?)?;
     module.add_function(wrap_pyfunction!(restore_store, module)?)?;
-    module.add_function(wrap_pyfunction!(repair_store, module)?)
+    module.add_function(wrap_pyfunction!(repair_store, module)?)?;
+    module.add_function(wrap_pyfunction!(vacuum_store, module)?)
 }

@@ -24,6 +24,7 @@ mod error;
 mod generation;
 pub mod maintenance;
 mod schema;
+mod space;
 mod submissions;
 
 use std::path::Path;
@@ -37,6 +38,7 @@ use common_events::CommonEvents;
 pub use error::Error;
 use generation::{Counter, Files, Progress};
 pub use schema::Synchronous;
+pub use space::Space;
 pub use submissions::Submission;
 
 /// A stored job: its record and its eventlog.
@@ -143,6 +145,7 @@ impl Store {
             }
             generation::write_counter(path, &store.progress)?;
         }
+        store.make_shrinkable()?;
         store.files = Some(StoreFiles {
             counter: Counter::open(path)?,
             files: Files::of(path)?,
@@ -366,20 +369,6 @@ impl Store {
             .prepare_cached(sql)
             .and_then(|mut statement| statement.query_row(values, |row| row.get(0)).optional())
             .map_err(|source| Error::new(what, &source))
-    }
-
-    /// The size of the database, without its log.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn size_bytes(&self) -> Result<u64, Error> {
-        let size = self.read::<i64>(
-            "cannot read the size of the database",
-            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size",
-            [],
-        )?;
-        Ok(size.unwrap_or_default().cast_unsigned())
     }
 
     /// A value of the instance itself, such as its epoch.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::Error;
+use crate::{Error, space};
 
 /// When a commit is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub enum Synchronous {
 
 /// The longest wait of a call for a lock that another process holds.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The size to which the log is cut when its contents are in the database, in bytes.
+const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
 const MIGRATIONS: [&str; 4] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
@@ -107,11 +110,18 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
         Synchronous::Normal => "NORMAL",
     };
     connection.busy_timeout(BUSY_TIMEOUT).map_err(wrap)?;
+    if format_version(connection)? == 0 {
+        // Before the log, which writes the first page.
+        space::configure(connection).map_err(wrap)?;
+    }
     connection
         .pragma_update(None, "journal_mode", "WAL")
         .map_err(wrap)?;
     connection
         .pragma_update(None, "synchronous", level)
+        .map_err(wrap)?;
+    connection
+        .pragma_update(None, "journal_size_limit", MAX_LOG_BYTES)
         .map_err(wrap)?;
     migrate(connection)?;
     discard_open_submissions(connection)

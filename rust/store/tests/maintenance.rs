@@ -479,3 +479,162 @@ fn a_job_that_is_left_out_takes_its_common_events_along() {
     assert_eq!(ids(&store), [4]);
     assert_eq!(store.eventlog(JobId::new(4)).unwrap(), "x\n");
 }
+
+/// Jobs whose events fill many pages.
+fn add_large_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
+    let spec = store.add_jobspec("{}").unwrap();
+    let lines = "a".repeat(3000) + "\n";
+    for id in ids.into_iter().map(JobId::new) {
+        store.add_job(id, 1000, 1.5, spec).unwrap();
+        store.append_events(id, 0, &lines).unwrap();
+    }
+    store.commit().unwrap();
+}
+
+fn remove_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
+    for id in ids.into_iter().map(JobId::new) {
+        store.remove_job(id).unwrap();
+        store.forget_purged(id).unwrap();
+    }
+    store.commit().unwrap();
+}
+
+/// Releases all pages that can be, in slices. Returns the number of slices.
+fn release_all(store: &mut Store) -> u64 {
+    let mut slices = 0;
+    loop {
+        let before = store.space().unwrap();
+        let released = store.release_pages(100).unwrap();
+        store.commit().unwrap();
+        if released == 0 {
+            return slices;
+        }
+        let after = store.space().unwrap();
+        assert!(released <= 100);
+        // Pages that say where others are go with those.
+        let less = before.pages - after.pages;
+        assert!(
+            (released..=released + 2).contains(&less),
+            "{released} {less}"
+        );
+        slices += 1;
+    }
+}
+
+#[test]
+fn removed_jobs_leave_a_shorter_file() {
+    let folder = Folder::new("shrink");
+    let mut store = folder.open();
+    add_large_jobs(&mut store, 1..=4000);
+    assert_eq!(store.release_pages(u64::MAX).unwrap(), 0);
+    let full = store.space().unwrap();
+    remove_jobs(&mut store, (1..=4000).filter(|id| id % 10 > 0));
+    let slices = release_all(&mut store);
+    assert!(slices > 10, "{slices}");
+    let space = store.space().unwrap();
+    assert!(space.pages < full.pages / 2, "{space:?} of {full:?}");
+    assert_eq!(space.excess_pages(), 0);
+    assert!(space.free_pages >= 1000, "{space:?}");
+    drop(store);
+    let length = folder.database().metadata().unwrap().len();
+    assert_eq!(length, space.pages * space.page_bytes);
+    assert_eq!(
+        maintenance::check(&folder.database()).unwrap(),
+        Vec::<String>::new()
+    );
+    let left: Vec<u64> = (1..=4000).filter(|id| id % 10 == 0).collect();
+    assert_eq!(ids(&folder.open()), left);
+}
+
+#[test]
+fn released_pages_of_a_transaction_that_is_undone_stay() {
+    let folder = Folder::new("undone");
+    let mut store = folder.open();
+    add_large_jobs(&mut store, 1..=4000);
+    remove_jobs(&mut store, 1..=3990);
+    let before = store.space().unwrap();
+    assert_eq!(store.release_pages(50).unwrap(), 50);
+    store.roll_back().unwrap();
+    assert_eq!(store.space().unwrap(), before);
+    assert_eq!(ids(&store), (3991..=4000).collect::<Vec<u64>>());
+}
+
+/// Makes a database that no free pages can be released from, as older versions did.
+fn make_rigid(folder: &Folder) {
+    let old = Connection::open(folder.database()).unwrap();
+    old.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM")
+        .unwrap();
+}
+
+#[test]
+fn the_database_of_an_older_version_is_rewritten_to_shrink() {
+    let folder = Folder::new("rewritten");
+    add_large_jobs(&mut folder.open(), 1..=4000);
+    make_rigid(&folder);
+    let mut store = folder.open();
+    assert!(store.warnings().is_empty());
+    remove_jobs(&mut store, 1..=3990);
+    assert!(release_all(&mut store) > 10);
+    assert_eq!(ids(&store), (3991..=4000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_store_is_opened_while_another_program_has_its_lock() {
+    let folder = Folder::new("locked");
+    add_large_jobs(&mut folder.open(), 1..=2);
+    let other = Connection::open(folder.database()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(ids(&folder.open()), [1, 2]);
+}
+
+#[test]
+fn a_database_that_cannot_be_rewritten_is_used_as_it_is() {
+    let folder = Folder::new("unwritten");
+    add_large_jobs(&mut folder.open(), 1..=4000);
+    make_rigid(&folder);
+    // A transaction of another program, which wrote nothing yet.
+    let other = Connection::open(folder.database()).unwrap();
+    other
+        .execute_batch("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE")
+        .unwrap();
+    let mut store = folder.open();
+    let warnings = store.warnings().join("\n");
+    assert!(warnings.contains("cannot shrink"), "{warnings}");
+    other.execute_batch("COMMIT").unwrap();
+    remove_jobs(&mut store, 1..=3990);
+    assert_eq!(store.release_pages(100).unwrap(), 0);
+    assert_eq!(ids(&store).len(), 10);
+}
+
+#[test]
+fn a_vacuum_leaves_no_free_pages() {
+    let folder = Folder::new("vacuum");
+    let mut store = folder.open();
+    add_large_jobs(&mut store, 1..=4000);
+    remove_jobs(&mut store, 1..=3990);
+    drop(store);
+    let (before, after) = maintenance::vacuum(&folder.database()).unwrap();
+    assert!(after < before / 10, "{after} of {before}");
+    let store = folder.open();
+    assert_eq!(store.space().unwrap().free_pages, 0);
+    assert_eq!(ids(&store).len(), 10);
+    drop(store);
+    let missing = folder.0.join("missing.sqlite");
+    let error = maintenance::vacuum(&missing).unwrap_err().to_string();
+    assert!(error.contains("cannot read"), "{error}");
+    assert!(!missing.exists());
+}
+
+#[test]
+fn a_restored_database_can_shrink() {
+    let folder = Folder::new("restored");
+    add_large_jobs(&mut folder.open(), 1..=4000);
+    let backup = folder.0.join("backup");
+    maintenance::back_up(&folder.database(), &backup).unwrap();
+    maintenance::restore(&folder.database(), Some(&backup)).unwrap();
+    let mode: i64 = Connection::open(folder.database())
+        .unwrap()
+        .pragma_query_value(None, "auto_vacuum", |row| row.get(0))
+        .unwrap();
+    assert_eq!(mode, 2);
+}

@@ -7,7 +7,9 @@ use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, params};
 
 use crate::generation::{self, Progress};
-use crate::{Error, REPLACED_META, Store, connect, connect_reader, read_progress, schema};
+use crate::{
+    Error, REPLACED_META, Store, Synchronous, connect, connect_reader, read_progress, schema, space,
+};
 
 /// Copies the database at `path` to a new file, also while an instance writes to it.
 ///
@@ -29,6 +31,26 @@ pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
         generation::sync_directory(to)
     };
     rename().map_err(|error| Error::file("cannot write", to, &error))
+}
+
+/// Rewrites the database at `path`, which no instance uses: its file has no free pages afterwards, and can shrink when
+/// jobs are purged. Returns its size in bytes before and after.
+///
+/// # Errors
+///
+/// There is no database, or it cannot be read or written, for example because the disk has no space for a second one.
+pub fn vacuum(path: &Path) -> Result<(u64, u64), Error> {
+    let length = || {
+        path.metadata()
+            .map(|metadata| metadata.len())
+            .map_err(|error| Error::file("cannot read", path, &error))
+    };
+    let before = length()?;
+    let mut store = Store::open(path, Synchronous::Full)?;
+    space::vacuum(&store.connection)?;
+    // Copies the log into the database.
+    store.close();
+    Ok((before, length()?))
 }
 
 /// Copies what a connection reads to a file, which is replaced if it exists, and syncs it.

@@ -11,6 +11,6 @@ mod salvage;
 mod tables;
 
 pub use check::check;
-pub use copy::{Replacement, back_up, restore};
+pub use copy::{Replacement, back_up, restore, vacuum};
 pub use export::{export, import};
 pub use salvage::{Salvage, salvage};
