@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+INSTALL := $(BIN)/python -m pip install --quiet --require-hashes --requirement
 
 RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
@@ -14,7 +15,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 .PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
-	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts
+	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -106,7 +107,7 @@ test-capi: capi  ## The C library's programs, with AddressSanitizer and valgrind
 	rust/capi/tests/run.sh $(CAPI)
 
 test-optional: $(VENV)/.checked  ## Features that need numpy, pyarrow or PyYAML: arrays as columns, Parquet, groups of nodes in YAML
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow PyYAML
+	$(INSTALL) requirements/optional.txt
 	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py \
 		tests/unit/library/test_compat_clustershell.py
 
@@ -136,11 +137,11 @@ test-crates: $(VENV)/.tools  ## Packages the published crates; a program uses th
 test-artefacts: test-crates test-capi test-packaging  ## Programs in Rust, C and Python that use what was built, alone
 
 test-peers: $(VENV)/.checked  ## Compares the results of the idset and hostlist libraries with those of other libraries
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
+	$(INSTALL) requirements/peers.txt
 	$(BIN)/python -m pytest tests/peers
 
 test-peer-suites: $(VENV)/.built  ## The own tests of ClusterShell and python-hostlist, with our modules in place of theirs
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt PyYAML
+	$(INSTALL) requirements/optional.txt
 	$(BIN)/python tests/peers/suites.py
 
 # FLUX is the prefix of an installation of flux-core; by default that of the `flux` on the PATH, if there is one.
@@ -244,7 +245,7 @@ INSTANCE_JOBS = $(if $(filter file,$(origin N)),1000000,$(N))
 INSTANCE_OPTIONS ?= --hyperqueue --curves bench/curves
 
 bench-instance: $(VENV)/.built  ## An instance with a million pending jobs next to its targets and to HyperQueue; curves of the cost of a job
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt hyperqueue
+	$(INSTALL) requirements/bench.txt
 	$(BIN)/python bench/million.py --jobs $(INSTANCE_JOBS) $(INSTANCE_OPTIONS)
 
 # PENDING_JOBS are pending meanwhile.
@@ -282,7 +283,7 @@ bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to 
 	$(BIN)/python bench/throughput.py
 
 bench-exec: $(VENV)/.built  ## Real jobs: jobs/s, latency and memory, next to posix_spawn and HyperQueue
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt hyperqueue
+	$(INSTALL) requirements/bench.txt
 	$(BIN)/python bench/exec.py
 
 # BEFORE is the folder of another clone, in which `make .venv/.built` has run.
@@ -303,7 +304,7 @@ bench-curves: $(VENV)/.built  ## The growth of the engine's cost: bench/curves/*
 	$(BIN)/python bench/curves.py
 
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
+	$(INSTALL) requirements/peers.txt
 	$(BIN)/python -m pytest bench/library --override-ini pythonpath=bench/library --benchmark-only --benchmark-quiet -q
 
 bench-scale: $(VENV)/.built  ## Time and memory of sets of 10^8 hosts, 10^9 ids and 10^6 nodes
@@ -315,7 +316,7 @@ bench-lib-compare: $(VENV)/.built  ## The time of each row of bench-lib, in turn
 	$(BIN)/python bench/library/compare.py $(BEFORE) .
 
 docs: $(VENV)/.built  ## The documentation as a web site, in site/, and its tests
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt mkdocs-material "mkdocstrings[python]"
+	$(INSTALL) requirements/docs.txt
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	PENSTOCK_SITE=site $(BIN)/python -m pytest -q tests/lint/test_site.py
 
@@ -359,16 +360,27 @@ deb: wheel  ## A Debian package, for the Python and the architecture of this mac
 test-deb: deb  ## Installs the Debian package into a copy of this system, and runs a job there; needs root
 	$(BIN)/python tests/packaging/check_deb.py $$(ls -t dist/penstock_*.deb | head -1)
 
+# Each set agrees with those before it in the versions of common packages. UPGRADE=--upgrade takes the newest ones.
+UV := 0.13.9
+SETS := tools docs optional peers bench
+requirements:  ## The versions and hashes of the Python packages, requirements/*.txt, from what requirements/*.in names
+	$(PYTHON) -m venv target/uv
+	target/uv/bin/python -m pip install --quiet uv==$(UV)
+	agree=""; for set in $(SETS); do \
+		target/uv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11.5 --no-annotate \
+			--custom-compile-command "make requirements" $(UPGRADE) $$agree \
+			requirements/$$set.in --output-file requirements/$$set.txt || exit 1; \
+		agree="$$agree --constraint requirements/$$set.txt"; \
+	done
+
 clean:
 	cargo clean
 	rm -rf $(VENV) dist site python/penstock/_core*.so
 
-# The tools: pinned by name and version.
-$(VENV)/.tools: constraints.txt pyproject.toml
+# The tools: pinned by version and by the hashes of their files.
+$(VENV)/.tools: requirements/tools.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		hypothesis maturin mypy pyte pytest pytest-benchmark pytest-trio pytest-xdist ruff selenium trio cbor2 \
-		axe-core-python hypercorn jinja2 starlette
+	$(INSTALL) requirements/tools.txt
 	touch $@
 
 # The extension and the programs, compiled into the environment. Python sources are used in place. The environment has one
