@@ -6,12 +6,15 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import trio
+from tests.instance.conftest import kill
 
 from penstock.aclient import connect
 from penstock.client import Client
@@ -67,6 +70,23 @@ def test_a_submission_that_is_repeated_after_a_kill_adds_no_jobs(start):
                 client.submit(specs[0]["jobspec"], count=4, token="copies")
             assert caught.value.errno == errno.EEXIST
             assert len(client.jobs()) == 8
+
+
+def test_a_submission_survives_the_death_of_the_daemon(start):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with (
+        start("--nodes=1", "--exec=sim") as instance,
+        Client(instance.uri, timeout=60) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        # The daemon may read the request, but writes no response.
+        instance.process.send_signal(signal.SIGSTOP)
+        submitted = pool.submit(client.submit, spec, count=3)
+        kill(instance)
+        with start("--nodes=1", "--exec=sim"):
+            ids = submitted.result()
+            assert sorted(job["id"] for job in client.jobs()) == ids
+            assert len(ids) == 3
 
 
 def test_more_jobspecs_than_a_frame_holds_are_submitted(start):

@@ -1,4 +1,4 @@
-"""The Python packages of `make` are pinned by version and by the hashes of their files, and the sets agree."""
+"""The Python packages that `make` installs are pinned by version and hashes; the sets agree."""
 
 from __future__ import annotations
 

@@ -12,10 +12,12 @@ from penstock._core import Batch, Decoder, Message
 from penstock._core import topic as topics
 from penstock.client.calls import void_call
 from penstock.client.outstanding import OpenStream, Outstanding, cancellation
+from penstock.client.repeating import pauses
 from penstock.errors import NoInstanceError, RpcError, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
     from typing import Self
 
@@ -147,6 +149,9 @@ class Connection(ABC):
     Any number of tasks may use it at once. A call that is cancelled leaves the connection usable:
     a request is written whole, and a late response is dropped.
 
+    A submission whose connection is lost before the response is sent again with the same token for
+    30 seconds, on a connection of its own; the lost one stays lost.
+
     Args:
         uri: the address of the instance.
         encoding: the encoding of request payloads.
@@ -164,6 +169,7 @@ class Connection(ABC):
         self._written.set()
         self._lost: str | None = None
         self._gone = self._new_event()
+        self._is_closed = False
 
     # --- the library for asynchronous programs
 
@@ -174,6 +180,14 @@ class Connection(ABC):
     @abstractmethod
     async def _checkpoint(self) -> None:
         """Lets other tasks run; raises an exception if this one is cancelled."""
+
+    @abstractmethod
+    async def _sleep(self, seconds: float) -> None:
+        """Waits for some time."""
+
+    @abstractmethod
+    def _connect_again(self) -> AbstractAsyncContextManager[Connection]:
+        """Another connection to the same instance, for the duration of the block."""
 
     # --- requests
 
@@ -191,6 +205,23 @@ class Connection(ABC):
         self._wake.set()
 
     async def _first(self, call: AnyCall[T]) -> T:
+        try:
+            return await self._first_once(call)
+        except NoInstanceError:
+            if not call.is_idempotent or self._is_closed:
+                raise
+        for pause in pauses():
+            await self._sleep(pause)
+            with suppress(NoInstanceError):
+                return await self._first_elsewhere(call)
+        return await self._first_elsewhere(call)
+
+    async def _first_elsewhere(self, call: AnyCall[T]) -> T:
+        """Sends a request on a connection of its own."""
+        async with self._connect_again() as other:
+            return await other._first_once(call)
+
+    async def _first_once(self, call: AnyCall[T]) -> T:
         async with Stream(self, [call]) as rows:
             return await anext(rows)
 
@@ -304,6 +335,11 @@ class Connection(ABC):
             self._lose(error)
             return False
         return True
+
+    def _close(self) -> None:
+        """Ends the connection at the end of its block."""
+        self._is_closed = True
+        self._lose(None)
 
     def _lose(self, error: BaseException | None) -> None:
         if self._lost is None:

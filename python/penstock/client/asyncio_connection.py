@@ -80,6 +80,16 @@ class Connection(async_connection.Connection):
     async def _checkpoint(self) -> None:
         await asyncio.sleep(0)
 
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @asynccontextmanager
+    async def _connect_again(self) -> AsyncIterator[Connection]:
+        encoding: Encoding = "cbor" if self._cbor else "json"
+        other = Connection(self.uri, *await open_socket(self.uri), encoding=encoding)
+        async with running(other):
+            yield other
+
     async def _write(self) -> None:
         while True:
             data = await self._next_unsent()
@@ -118,5 +128,5 @@ async def running(connection: Connection) -> AsyncIterator[None]:
             raise group_error.exceptions[0] from None
         raise
     finally:
-        connection._lose(None)
+        connection._close()
         await close(connection._writer)

@@ -34,13 +34,14 @@ class Call(NamedTuple, Generic[T]):
     """A request with one response.
 
     `read_error` makes a result of an error response, or raises it; without one every error is
-    raised.
+    raised. One that `is_idempotent` is sent again if its connection is lost before the response.
     """
 
     topic: str
     payload: Payload
     read: Callable[[dict[str, Any]], T]
     read_error: Callable[[RpcError], T] | None = None
+    is_idempotent: bool = False
 
     @property
     def streaming(self) -> bool:
@@ -78,6 +79,11 @@ class StreamCall(NamedTuple, Generic[T]):
     read: Callable[[dict[str, Any]], Iterable[T]]
     streaming: bool = True
     read_error: Callable[[RpcError], Iterable[T]] | None = None
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether it is sent again on another connection: no."""
+        return False
 
     def rows(self, response: Message) -> Iterable[T]:
         """The rows that a response holds; none at the good end of the stream.
@@ -219,11 +225,13 @@ def submit(
             topics.job_ingest.SUBMIT,
             encoded_jobspec(request),
             lambda answer: expect(answer, "id", int),
+            is_idempotent=True,
         )
     return Call(
         topics.job_ingest.SUBMIT,
         encoded_jobspec(request),
         lambda answer: expect_items(answer, "ids", int),
+        is_idempotent=True,
     )
 
 
@@ -245,7 +253,7 @@ def submit_batch(
 
     name = json.dumps(new_token() if token is None else token).encode()
     text = b'{"token":' + name + b',"jobs":[' + b",".join(jobs) + b"]}\0"
-    return Call(topics.job_ingest.SUBMIT, text, read, lambda error: error)
+    return Call(topics.job_ingest.SUBMIT, text, read, lambda error: error, is_idempotent=True)
 
 
 class Submissions(NamedTuple):

@@ -7,12 +7,14 @@ import os
 import select
 import signal
 import socket
+import time
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import Decoder, Message
 from penstock.client.outstanding import OpenStream, Outstanding, cancellation
+from penstock.client.repeating import pauses
 from penstock.client.server_identity import check_server
 from penstock.errors import Error, NoInstanceError
 from penstock.paths import default_uri, socket_of
@@ -133,6 +135,9 @@ class Connection:
     A call that times out or is interrupted leaves it usable: a partly written request is completed
     before the next one, and late responses are dropped.
 
+    A submission whose connection is lost before the response is sent again with the same token for
+    30 seconds, on a new connection that takes the place of the lost one, unless a stream is open.
+
     Args:
         uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
         timeout: Seconds to wait for each message; None for no limit.
@@ -200,8 +205,32 @@ class Connection:
     # --- requests, as `Methods` sends them
 
     def _first(self, call: AnyCall[T]) -> T:
+        try:
+            return self._first_once(call)
+        except NoInstanceError:
+            if not call.is_idempotent or self._calls.inboxes() or self._socket.fileno() < 0:
+                raise
+        for pause in pauses():
+            time.sleep(pause)
+            with suppress(NoInstanceError):
+                self._reconnect()
+                return self._first_once(call)
+        self._reconnect()
+        return self._first_once(call)
+
+    def _first_once(self, call: AnyCall[T]) -> T:
         with Stream(self, [call]) as rows:
             return next(rows)
+
+    def _reconnect(self) -> None:
+        """Puts a new connection in the place of a lost one, on which nothing is awaited."""
+        new = connect(self.uri)
+        new.settimeout(self.timeout)
+        self._socket.close()
+        self._socket = new
+        self._decoder = Decoder()
+        self._calls.clear()
+        self._unsent.clear()
 
     def _collect(self, batch: CallBatch[T]) -> T:
         return batch.read(list(Stream(self, batch.calls)))

@@ -97,6 +97,10 @@ class Outstanding(Generic[Inbox]):
             del self._open[response.matchtag]
         return inbox
 
+    def clear(self) -> None:
+        """Forgets all requests: their connection was lost. Matchtags are not reused soon."""
+        self._open.clear()
+
     def inboxes(self) -> list[Inbox]:
         """The inboxes of all requests that are not abandoned."""
         return [inbox for inbox, _ in self._open.values() if inbox is not None]

@@ -65,6 +65,16 @@ class Connection(async_connection.Connection):
     async def _checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def _sleep(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
+    @asynccontextmanager
+    async def _connect_again(self) -> AsyncIterator[Connection]:
+        encoding: Encoding = "cbor" if self._cbor else "json"
+        other = Connection(self.uri, await open_socket(self.uri), encoding=encoding)
+        async with running(other):
+            yield other
+
     async def _write(self) -> None:
         while True:
             data = await self._next_unsent()
@@ -102,4 +112,4 @@ async def running(connection: Connection) -> AsyncIterator[None]:
             raise group.exceptions[0] from None
         raise
     finally:
-        connection._lose(None)
+        connection._close()
