@@ -1,0 +1,245 @@
+"""What a guest can do to crowd others out: each attack as a function that repeats it until the end.
+
+`bench/attacks.py` measures the owner's submissions meanwhile; `tests/instance/test_attacks.py` runs
+each attack for some rounds.
+"""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import socket
+import struct
+import sys
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from penstock._core import Batch, Decoder, Message
+from penstock.client import Client
+from penstock.errors import Error
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.sharedctypes import Synchronized
+
+    # Of one round: the address of the instance, the number of the round.
+    Attack = Callable[[str, int], None]
+
+GUEST_UID = 54321
+CONFIG = """
+[access]
+allow-guest-user = true
+[job-manager]
+inactive-num-limit = 1000
+"""
+OPTIONS = ("--nodes=8", "--cores=4", "--exec=sim")
+SPEC = from_command(["true"], environment={}, cwd="/", setattr={"exec.test.run_duration": "0s"})
+MIB = 1 << 20
+TIMEOUT_S = 60.0
+# Seconds between two attempts to connect when the instance rejects them.
+PAUSE_S = 0.001
+
+
+def _raw(uri: str) -> socket.socket | None:
+    """A connection that sends any bytes; None if the instance rejects it."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(TIMEOUT_S)
+    with suppress(OSError):
+        connection.connect(uri.removeprefix("local://"))
+        if connection.recv(1) == b"\0":
+            return connection
+    connection.close()
+    return None
+
+
+def _exchange(uri: str, requests: list[Message]) -> None:
+    """Sends requests, and reads until each has a response or the connection is closed."""
+    connection = _raw(uri)
+    if connection is None:
+        return
+    decoder = Decoder()
+    left = len(requests)
+    with connection, suppress(OSError):
+        connection.sendall(Batch(requests).encode())
+        while left > 0 and (data := connection.recv(MIB)):
+            left -= len(decoder.feed(data))
+
+
+def connections(uri: str, number: int) -> None:
+    """300 connections at once, more than a guest may have."""
+    held = [_raw(uri) for _ in range(300)]
+    for connection in held:
+        if connection is not None:
+            connection.close()
+
+
+def large_requests(uri: str, number: int) -> None:
+    """Five drains of 12 MiB with routes of others, which stay outstanding until the end."""
+    connection = _raw(uri)
+    if connection is None:
+        return
+    with connection, suppress(OSError):
+        for tag in range(1, 6):
+            request = Message.request("job-manager.drain", {"x": "x" * (12 * MIB)}, matchtag=tag)
+            connection.sendall(Batch([request]).encode())
+        ping = Message.request("broker.ping", {}, matchtag=9)
+        connection.sendall(Batch([ping]).encode())
+        connection.recv(MIB)
+
+
+def repeated_keys(uri: str, number: int) -> None:
+    """A lookup that names one document 20,000 times."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        job = client.submit({**SPEC, "attributes": SPEC["attributes"]}, urgency=0)
+        client.rpc("job-info.lookup", {"id": job, "keys": ["jobspec"] * 20_000})
+        client.cancel([job])
+
+
+def many_copies(uri: str, number: int) -> None:
+    """A submission of 500,000 copies, then one of 10,000, cancelled at once."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        with suppress(Error):
+            client.submit(SPEC, count=500_000, urgency=0)
+        with suppress(Error):
+            client.cancel(client.submit(SPEC, count=10_000, urgency=0))
+
+
+def long_names(uri: str, number: int) -> None:
+    """Jobs with names as long as is permitted, and lists of them."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        ids = []
+        for size in (MIB - 4096, 200, 200):
+            spec = {**SPEC, "attributes": {"system": {**SPEC["attributes"]["system"]}}}
+            spec["attributes"]["system"]["job"] = {"name": "x" * size}
+            with suppress(Error):
+                ids.append(client.submit(spec, urgency=0))
+        for _ in range(10):
+            client.jobs()
+        client.cancel(ids)
+
+
+def unfinished_frames(uri: str, number: int) -> None:
+    """Eight frames of 60 MiB of which all but the last byte is sent."""
+    held = []
+    start = b"\x12\x00\xee\xff" + struct.pack(">I", 60 * MIB) + b"\x8e\x01"
+    for _ in range(8):
+        connection = _raw(uri)
+        if connection is not None:
+            held.append(connection)
+            with suppress(OSError):
+                connection.sendall(start)
+                connection.sendall(bytes(60 * MIB - 16))
+    for connection in held:
+        connection.close()
+
+
+def large_jobspecs(uri: str, number: int) -> None:
+    """A jobspec as large as is permitted, and one of 63 MiB, which is not."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        spec = from_command(["true"], environment={"X": "x" * (MIB - 4096)}, cwd="/")
+        with suppress(Error):
+            client.cancel([client.submit(spec, urgency=0)])
+        with suppress(Error):
+            client.rpc("job-ingest.submit", {"jobspec": {"x": "x" * (63 * MIB)}})
+
+
+def request_flood(uri: str, number: int) -> None:
+    """5,000 requests in one write, more than the rate permits."""
+    requests = [Message.request("broker.ping", {}, matchtag=tag) for tag in range(1, 5001)]
+    _exchange(uri, requests)
+
+
+def rejected_requests(uri: str, number: int) -> None:
+    """1,000 requests that are errors, which the log could name one by one."""
+    topics = ("nothing.here", "job-manager.purge", "kvs.commit", "job-exec.start")
+    requests = [
+        Message.request(topics[tag % len(topics)], {"n": number}, matchtag=tag)
+        for tag in range(1, 1001)
+    ]
+    _exchange(uri, requests)
+
+
+def watches(uri: str, number: int) -> None:
+    """5,000 watches of a pending job, and its end."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        job = client.submit(SPEC, urgency=0)
+        payload = {"id": job, "path": "eventlog", "flags": 0}
+        requests = [
+            Message.request("job-info.eventlog-watch", payload, matchtag=tag, flags=16)
+            for tag in range(1, 5001)
+        ]
+        connection = _raw(uri)
+        if connection is None:
+            return
+        with connection, suppress(OSError):
+            connection.sendall(Batch(requests).encode())
+            client.cancel([job])
+            connection.recv(MIB)
+
+
+def memos(uri: str, number: int) -> None:
+    """1,000 memos of 15 KiB on one job."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        job = client.submit(SPEC, urgency=0)
+        requests = [
+            Message.request(
+                "job-manager.memo", {"id": job, "memo": {"x": "x" * 15_000}}, matchtag=tag
+            )
+            for tag in range(1, 1001)
+        ]
+        _exchange(uri, requests)
+        client.cancel([job])
+
+
+ATTACKS: list[Attack] = [
+    connections,
+    large_requests,
+    repeated_keys,
+    many_copies,
+    long_names,
+    unfinished_frames,
+    large_jobspecs,
+    request_flood,
+    rejected_requests,
+    watches,
+    memos,
+]
+
+
+def repeat(
+    attack: Attack, uri: str, cpu: int | None, rounds: Synchronized[int], limit: int | None
+) -> None:
+    """Repeats an attack as a guest: the work of a process, until it is killed."""
+    # The default of a program that many connections are opened with.
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
+    os.setgid(GUEST_UID)
+    os.setuid(GUEST_UID)
+    while limit is None or rounds.value < limit:
+        try:
+            attack(uri, rounds.value)
+        except (Error, OSError) as error:
+            # Rejected as a whole, for instance because of too many connections.
+            if getattr(error, "errno", 0) == errno.EPERM:
+                print(f"{attack.__name__}: {error}", file=sys.stderr)
+            time.sleep(PAUSE_S)
+        rounds.value += 1
+
+
+@contextmanager
+def under(
+    attack: Attack, uri: str, *, cpu: int | None = None, limit: int | None = None
+) -> Iterator[tuple[multiprocessing.process.BaseProcess, Synchronized[int]]]:
+    """A process that attacks while the block runs, with the number of its rounds."""
+    fork = multiprocessing.get_context("fork")
+    rounds = fork.Value("q", 0)
+    process = fork.Process(target=repeat, args=(attack, uri, cpu, rounds, limit))
+    process.start()
+    try:
+        yield process, rounds
+    finally:
+        process.kill()
+        process.join()
