@@ -237,14 +237,14 @@ FAMILIES = (
     Family(
         "penstock_store_free_bytes",
         "gauge",
-        "What of the database holds no data: later jobs use it, the excess is released.",
+        "The part of the database without data: later jobs use it, the excess is released.",
         "job-manager",
         "store_free_bytes",
     ),
     Family(
         "penstock_store_released_bytes",
         "counter",
-        "Bytes that the database has given back to the file system.",
+        "Bytes that the database has returned to the file system.",
         "job-manager",
         "store_released_bytes",
     ),

@@ -233,7 +233,7 @@ def test_a_store_that_cannot_be_opened_is_a_plain_message(tmp_path):
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "penstock start: store: cannot prepare the database: file is not a database\n"
+        "penstock start: store: cannot read the format of the database: file is not a database\n"
         "hint: while the instance is stopped, `penstock store repair` saves what can be read, "
         "`penstock store restore BACKUP` puts a back-up in its place\n"
     )

@@ -20,7 +20,7 @@ def pins(path: Path) -> dict[str, str]:
     for line in text.splitlines():
         pin, *hashes = re.split(r" +(?=--hash)", line.strip())
         match = PIN.fullmatch(pin.strip())
-        assert match, f"{path.name}: `{pin}` is no pin"
+        assert match, f"{path.name}: `{pin}` is not a pin"
         assert hashes, f"{path.name}: `{pin}` has no hash"
         for each in hashes:
             assert HASH.fullmatch(each), f"{path.name}: `{pin}` has `{each}`"

@@ -1,4 +1,4 @@
-"""What a guest can do to crowd others out: each attack as a function that repeats it until the end.
+"""The attacks of a guest that crowd others out: a function for one round of each.
 
 `bench/attacks.py` measures the owner's submissions meanwhile; `tests/instance/test_attacks.py` runs
 each attack for some rounds.

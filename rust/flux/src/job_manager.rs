@@ -320,9 +320,9 @@ pub struct StatsResponse<'a> {
     pub stages: StageStats,
     /// The size of the database in bytes, without its log.
     pub store_bytes: u64,
-    /// What of it holds no data: later jobs use it, the excess is released.
+    /// The part of it without data: later jobs use it, the excess is released.
     pub store_free_bytes: u64,
-    /// What was given back to the file system since the job manager started, in bytes.
+    /// Bytes that it has returned to the file system since the job manager started.
     pub store_released_bytes: u64,
     /// Housekeeping, of which there is none, as Flux reports it.
     #[serde(default, deserialize_with = "object")]

@@ -1,5 +1,5 @@
-//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and gives the space
-//! of the store back to the file system, in slices, so that it does not delay other peers.
+//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and returns the space
+//! of the store to the file system, in slices, so that it does not delay other peers.
 
 use std::collections::VecDeque;
 

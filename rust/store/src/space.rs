@@ -1,4 +1,4 @@
-//! The space of the file: pages that removed rows leave behind are given back to the file system in slices.
+//! The space of the file: the pages of removed rows are returned to the file system in slices.
 
 use rusqlite::Connection;
 
