@@ -34,7 +34,7 @@ check, backup and export read the database, also while the instance runs. restor
 repair replace it: the instance must have ended, the database before is renamed, and pending jobs of
 the new one are held, because they may have run since it was written. vacuum rewrites the database
 in place, after the instance has ended. The database shrinks by itself when jobs are purged; vacuum
-is for a large one of version 0.2 or earlier, which cannot, and for the last free pages."""
+is for a large one of an earlier version, which cannot, and for the last free pages."""
 
 STOP_HINT = (
     "end it with `penstock stop`, or `penstock stop --keep-running` if its jobs are to continue"
