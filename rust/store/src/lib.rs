@@ -145,7 +145,8 @@ impl Store {
             }
             generation::write_counter(path, &store.progress)?;
         }
-        store.make_shrinkable()?;
+        let warning = space::make_shrinkable(&store.connection)?;
+        store.warnings.extend(warning);
         store.files = Some(StoreFiles {
             counter: Counter::open(path)?,
             files: Files::of(path)?,
@@ -369,6 +370,30 @@ impl Store {
             .prepare_cached(sql)
             .and_then(|mut statement| statement.query_row(values, |row| row.get(0)).optional())
             .map_err(|source| Error::new(what, &source))
+    }
+
+    /// The pages of the database, without its log.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn space(&self) -> Result<Space, Error> {
+        space::read(&self.connection)
+    }
+
+    /// Releases free pages beyond those that are kept for later writes, `max` at most: the file is shorter after the next
+    /// commit, once the log has been copied into it. Returns the number of pages.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn release_pages(&mut self, max: u64) -> Result<u64, Error> {
+        let pages = self.space()?.excess_pages().min(max);
+        if pages == 0 || !space::is_incremental(&self.connection)? {
+            return Ok(0);
+        }
+        self.begin()?;
+        space::release(&self.connection, pages)
     }
 
     /// A value of the instance itself, such as its epoch.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::{Error, space};
+use crate::Error;
 
 /// When a commit is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     connection.busy_timeout(BUSY_TIMEOUT).map_err(wrap)?;
     if format_version(connection)? == 0 {
         // Before the log, which writes the first page.
-        space::configure(connection).map_err(wrap)?;
+        let_pages_be_released(connection).map_err(wrap)?;
     }
     connection
         .pragma_update(None, "journal_mode", "WAL")
@@ -125,6 +125,11 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
         .map_err(wrap)?;
     migrate(connection)?;
     discard_open_submissions(connection)
+}
+
+/// Lets a database that this connection creates, or that a `VACUUM` of it writes, release free pages.
+pub(crate) fn let_pages_be_released(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
 }
 
 fn discard_open_submissions(connection: &Connection) -> Result<(), Error> {

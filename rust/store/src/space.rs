@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::{Error, Store};
+use crate::{Error, schema};
 
 /// The value of `auto_vacuum` of a database whose free pages can be released.
 const INCREMENTAL: i64 = 2;
@@ -34,84 +34,62 @@ impl Space {
     }
 }
 
-impl Store {
-    /// The pages of the database, without its log.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn space(&self) -> Result<Space, Error> {
-        let query = "SELECT page_size, page_count, freelist_count \
-                     FROM pragma_page_size, pragma_page_count, pragma_freelist_count";
-        self.connection
-            .prepare_cached(query)
-            .and_then(|mut statement| {
-                statement.query_row([], |row| {
-                    Ok(Space {
-                        page_bytes: row.get::<_, i64>(0)?.cast_unsigned(),
-                        pages: row.get::<_, i64>(1)?.cast_unsigned(),
-                        free_pages: row.get::<_, i64>(2)?.cast_unsigned(),
-                    })
+/// The pages of a database, without its log.
+pub(crate) fn read(connection: &Connection) -> Result<Space, Error> {
+    let query = "SELECT page_size, page_count, freelist_count \
+                 FROM pragma_page_size, pragma_page_count, pragma_freelist_count";
+    connection
+        .prepare_cached(query)
+        .and_then(|mut statement| {
+            statement.query_row([], |row| {
+                Ok(Space {
+                    page_bytes: row.get::<_, i64>(0)?.cast_unsigned(),
+                    pages: row.get::<_, i64>(1)?.cast_unsigned(),
+                    free_pages: row.get::<_, i64>(2)?.cast_unsigned(),
                 })
             })
-            .map_err(|error| Error::new("cannot read the size of the database", &error))
-    }
+        })
+        .map_err(|error| Error::new("cannot read the size of the database", &error))
+}
 
-    /// Releases free pages beyond those that are kept for later writes, `max` at most: the file is shorter after the next
-    /// commit, once the log has been copied into it. Returns the number of pages.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn release_pages(&mut self, max: u64) -> Result<u64, Error> {
-        let wanted = self.space()?.excess_pages().min(max);
-        if wanted == 0 || !is_incremental(&self.connection)? {
-            return Ok(0);
+/// Releases this many free pages, in the open transaction. Returns their number.
+pub(crate) fn release(connection: &Connection, pages: u64) -> Result<u64, Error> {
+    let mut released = 0;
+    // Each row is a page.
+    let mut release = || {
+        let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+        let mut rows = statement.query([])?;
+        while rows.next()?.is_some() {
+            released += 1;
         }
-        self.begin()?;
-        let mut released = 0;
-        // Each row is a page.
-        let mut release = || {
-            let mut statement = self
-                .connection
-                .prepare(&format!("PRAGMA incremental_vacuum({wanted})"))?;
-            let mut rows = statement.query([])?;
-            while rows.next()?.is_some() {
-                released += 1;
-            }
-            Ok(())
-        };
-        release().map_err(|error| Error::new("cannot release free pages", &error))?;
-        Ok(released)
-    }
-
-    /// Rewrites a small database whose free pages cannot be released, as one of an older version, so that they can.
-    pub(crate) fn make_shrinkable(&mut self) -> Result<(), Error> {
-        if is_incremental(&self.connection)? {
-            return Ok(());
-        }
-        let space = self.space()?;
-        let warning = if space.pages * space.page_bytes > MAX_REWRITTEN_BYTES {
-            "`penstock store vacuum` rewrites it".to_owned()
-        } else {
-            match vacuum(&self.connection) {
-                Ok(()) => return Ok(()),
-                Err(error) => error.to_string(),
-            }
-        };
-        self.warnings.push(format!(
-            "the database cannot shrink when jobs are purged: {warning}"
-        ));
         Ok(())
+    };
+    release().map_err(|error| Error::new("cannot release free pages", &error))?;
+    Ok(released)
+}
+
+/// Rewrites a small database whose free pages cannot be released, as one of an older version, so that they can. Returns
+/// a warning if they still cannot.
+pub(crate) fn make_shrinkable(connection: &Connection) -> Result<Option<String>, Error> {
+    if is_incremental(connection)? {
+        return Ok(None);
     }
+    let space = read(connection)?;
+    let reason = if space.pages * space.page_bytes > MAX_REWRITTEN_BYTES {
+        "`penstock store vacuum` rewrites it".to_owned()
+    } else {
+        match vacuum(connection) {
+            Ok(()) => return Ok(None),
+            Err(error) => error.to_string(),
+        }
+    };
+    Ok(Some(format!(
+        "the database cannot shrink when jobs are purged: {reason}"
+    )))
 }
 
-/// Prepares a connection so that a database that it creates, or that a `VACUUM` writes, can release free pages.
-pub(crate) fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
-}
-
-fn is_incremental(connection: &Connection) -> Result<bool, Error> {
+/// Whether free pages can be released.
+pub(crate) fn is_incremental(connection: &Connection) -> Result<bool, Error> {
     let mode: i64 = connection
         .pragma_query_value(None, "auto_vacuum", |row| row.get(0))
         .map_err(|error| Error::new("cannot read the settings of the database", &error))?;
@@ -120,7 +98,7 @@ fn is_incremental(connection: &Connection) -> Result<bool, Error> {
 
 /// Rewrites a database without free pages, in one transaction.
 pub(crate) fn vacuum(connection: &Connection) -> Result<(), Error> {
-    configure(connection)
+    schema::let_pages_be_released(connection)
         .and_then(|()| connection.execute_batch("VACUUM"))
         .map_err(|error| Error::new("cannot rewrite the database", &error))
 }
