@@ -26,6 +26,7 @@ RESOURCES = {
             "cli/ping.py": "the interval between pings",
             "cli/restart.py": "backoff until the new daemon answers",
             "cli/attach.py": "backoff until the execution service answers",
+            "client/connection.py": "backoff until the instance accepts a submission again",
         },
     ),
     "randomness: use `System.random_bytes`": Resource(

@@ -93,8 +93,8 @@ def main(args: argparse.Namespace) -> int:
         stack.enter_context(lock_state(state, STOP_HINT))
         stack.callback(os.umask, os.umask(0o077))
         if args.verb == "vacuum":
-            before, after = vacuum_store(path)
-            print(f"`{safe(str(path))}` has {after} bytes, {before} before", file=sys.stderr)
+            vacuum_store(path)
+            print(f"`{safe(str(path))}` has {path.stat().st_size} bytes", file=sys.stderr)
             return 0
         if args.verb == "restore":
             old, notes = restore_store(path, args.file)

@@ -76,9 +76,9 @@ fn repair_store(py: Python<'_>, path: PathBuf) -> PyResult<Replaced> {
     replacement.map(to_python).map_err(raised)
 }
 
-/// Rewrites a database without free pages. Returns its size in bytes before and after.
+/// Rewrites a database without free pages.
 #[pyfunction]
-fn vacuum_store(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64)> {
+fn vacuum_store(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     py.detach(|| maintenance::vacuum(&path)).map_err(raised)
 }
 

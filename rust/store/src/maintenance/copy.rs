@@ -34,23 +34,19 @@ pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// Rewrites the database at `path`, which no instance uses: its file has no free pages afterwards, and can shrink when
-/// jobs are purged. Returns its size in bytes before and after.
+/// jobs are purged.
 ///
 /// # Errors
 ///
 /// There is no database, or it cannot be read or written, for example because the disk has no space for a second one.
-pub fn vacuum(path: &Path) -> Result<(u64, u64), Error> {
-    let length = || {
-        path.metadata()
-            .map(|metadata| metadata.len())
-            .map_err(|error| Error::file("cannot read", path, &error))
-    };
-    let before = length()?;
+pub fn vacuum(path: &Path) -> Result<(), Error> {
+    path.metadata()
+        .map_err(|error| Error::file("cannot read", path, &error))?;
     let mut store = Store::open(path, Synchronous::Full)?;
     space::vacuum(&store.connection)?;
     // Copies the log into the database.
     store.close();
-    Ok((before, length()?))
+    Ok(())
 }
 
 /// Copies what a connection reads to a file, which is replaced if it exists, and syncs it.
