@@ -77,3 +77,37 @@ impl PostponedReturns {
         self.0.retain(|loan, _| loan.job != job);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_return_is_postponed_for_twice_as_long_each_time_up_to_an_hour() {
+        let mut postponed = PostponedReturns::default();
+        let key = LoanKey {
+            job: JobId::new(1),
+            loan: 1,
+        };
+        let loan = Loan {
+            nodes: 2,
+            until: Some(10.0),
+            ..Loan::default()
+        };
+        let due = [9.0, 10.0].map(|now| postponed.is_due(now, key, &loan));
+        assert_eq!(due, [false, true]);
+        for interval in [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0] {
+            let until = postponed.postpone(key, 10.0, "full");
+            assert_eq!(until.to_bits(), (10.0_f64 + interval).to_bits());
+            let due = [until - 1.0, until].map(|now| postponed.is_due(now, key, &loan));
+            assert_eq!(due, [false, true]);
+        }
+        assert_eq!(postponed.take().collect::<Vec<_>>(), [key]);
+        assert!(postponed.is_due(10.0, key, &loan));
+        let returned = Loan {
+            returned: 2,
+            ..loan
+        };
+        assert!(!postponed.is_due(10.0, key, &returned));
+    }
+}

@@ -188,3 +188,46 @@ impl RequestTable {
         self.usage.counts(record)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(job: u64, before: &[u64]) -> Event {
+        let context = json!({"job": job, "seq": 1, "directive": "new", "id": null, "joins": null,
+            "demand": {"nodes": 2, "cpus": 0}, "attempt": "full", "before": before});
+        Event::with(1.0, eventlog::REQUEST, &context)
+    }
+
+    #[test]
+    fn the_parts_of_a_request_follow_from_the_events_of_their_request_jobs() {
+        let mut table = RequestTable::default();
+        let [first, second, third] = [7, 8, 9].map(JobId::new);
+        table.replay(first, &request(1, &[]));
+        assert_eq!(table.last_part(first), first);
+        table.replay(second, &request(1, &[7]));
+        table.replay(third, &request(1, &[7, 8]));
+        assert_eq!(table.last_part(first), third);
+        assert_eq!(table.all_parts(first), [first, second, third]);
+        table.forget(first);
+        assert_eq!(table.all_parts(first), [first]);
+    }
+
+    #[test]
+    fn requests_of_a_job_are_numbered() {
+        let mut table = RequestTable::default();
+        let job = JobId::new(1);
+        let key = table.next_key(job);
+        assert_eq!(key.seq, 1);
+        let context = json!({"seq": 1, "directive": "new", "nodes": 2, "deadline": 60.0});
+        let begin = Event::with(1.0, eventlog::ALLOC_REQUEST, &context);
+        table.replay(job, &begin);
+        assert_eq!(table.next_key(job).seq, 2);
+        assert!(table.timeout_of(key).is_some());
+        let context = json!({"seq": 1, "status": 0});
+        table.replay(job, &Event::with(2.0, eventlog::ALLOC_END, &context));
+        assert_eq!(table.timeout_of(key), None);
+    }
+}
