@@ -138,9 +138,7 @@ impl Engine {
         let Some(running) = state.running_jobs.at_mut(run) else {
             return Ok(());
         };
-        let split = state
-            .node_table
-            .split_by_ranks(running.shares.clone(), ranks);
+        let split = state.node_table.split_by_ranks(&running.shares, ranks);
         if let Some(outside) = &mut running.outside {
             outside.retain(|rank, _| !ranks.contains(*rank));
             if outside.is_empty() {
@@ -215,10 +213,12 @@ impl Engine {
         state.queues.count_start(queue, counted);
         state.changes += 1;
         state.logged_changes += 1;
-        let cores = state.cores_up(run);
-        if let Some(timeline) = &mut state.timeline {
-            timeline.remove(end, run);
-            timeline.insert(Ending { end, run, cores });
+        if state.timeline.is_some() {
+            let cores = state.cores_up(run);
+            if let Some(timeline) = &mut state.timeline {
+                timeline.remove(end, run);
+                timeline.insert(Ending { end, run, cores });
+            }
         }
     }
 

@@ -17,10 +17,12 @@ pub(crate) struct NodeShare {
 }
 
 impl NodeShare {
+    #[inline]
     pub fn ncores(&self) -> u32 {
         self.cores.len()
     }
 
+    #[inline]
     pub fn amounts(&self) -> Amounts {
         Amounts {
             cores: self.ncores(),
@@ -28,11 +30,13 @@ impl NodeShare {
         }
     }
 
+    #[inline]
     pub fn ngpus(&self) -> u32 {
         self.gpus.len()
     }
 
     /// Whether it has neither cores nor gpus.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.cores.is_empty() && self.gpus.is_empty()
     }

@@ -185,6 +185,7 @@ impl Bits {
         }
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Form::Word { bits: 0, .. })
     }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::allocation::{Allocation, NodeShare, Size};
+use super::allocation::{Allocation, Size};
 use super::node_class::Amounts;
 use super::nodes::Nodes;
 use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
@@ -183,21 +183,22 @@ impl Search<'_> {
             let most = room(&|free| free.gpus, &times);
             gpus = request.gpus_per_slot.largest_up_to(most).unwrap_or(gpus);
         }
-        let share_of = |pick: &Pick| -> NodeShare {
+        let amounts_of = |pick: &Pick| -> Amounts {
             if shape.has_nodes() && request.exclusive {
-                return self.nodes.free_share(pick.node);
+                return self.nodes.free(pick.node).into();
             }
             let slots = pick.units.saturating_mul(slots_per_unit);
-            let amounts = Amounts {
+            Amounts {
                 cores: cores.saturating_mul(slots),
                 gpus: gpus.saturating_mul(slots),
-            };
-            self.nodes.lowest_free(pick.node, amounts)
+            }
         };
-        Allocation::new(
-            picks.iter().map(share_of).collect(),
-            units.saturating_mul(slots_per_unit),
-        )
+        // `collect` would copy each share once more.
+        let mut shares = SmallVec::with_capacity(picks.len());
+        for pick in picks {
+            shares.push(self.nodes.lowest_free(pick.node, amounts_of(pick)));
+        }
+        Allocation::new(shares, units.saturating_mul(slots_per_unit))
     }
 
     /// As [`place`](Self::place), within a limit.

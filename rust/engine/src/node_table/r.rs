@@ -257,10 +257,11 @@ impl NodeTable {
     }
 
     /// Cuts the part on some ranks from an allocation. The rest keeps the number of slots.
-    pub fn split_by_ranks(&self, allocation: Allocation, ranks: &IdSet) -> Split {
+    pub fn split_by_ranks(&self, allocation: &Allocation, ranks: &IdSet) -> Split {
         let slots = allocation.slot_count();
         let (on_ranks, others): (Vec<NodeShare>, Vec<NodeShare>) = allocation
-            .into_iter()
+            .iter()
+            .cloned()
             .partition(|share| ranks.contains(self.nodes.rank(share.node)));
         Split {
             part: on_ranks.into_iter().collect(),

@@ -195,7 +195,7 @@ impl Pair {
         );
         let part = r.restrict(ranks);
         let by_r = self.node_table.split_by_r(&shares, &part).unwrap();
-        let by_ranks = self.node_table.split_by_ranks(shares, ranks);
+        let by_ranks = self.node_table.split_by_ranks(&shares, ranks);
         prop_assert_eq!(&*by_r.part, &*by_ranks.part);
         prop_assert_eq!(&*by_r.rest, &*by_ranks.rest);
         let (given, kept) = (by_ranks.part, by_ranks.rest);
