@@ -169,12 +169,18 @@ impl Hostlist {
     }
 
     /// Appends a run of hosts that is known to be within the limits.
-    pub(crate) fn append_part(&mut self, mut entry: Entry) {
+    pub(crate) fn append_part(&mut self, entry: Entry) {
         if !self.join_part(&entry) {
-            entry.end = self.len() + entry.len();
-            self.suffixed += suffixed(&entry);
-            self.entries.push(entry);
+            self.push_part(entry);
         }
+    }
+
+    /// Appends a run of hosts that does not continue the last one.
+    #[inline]
+    fn push_part(&mut self, mut entry: Entry) {
+        entry.end = self.len() + entry.len();
+        self.suffixed += suffixed(&entry);
+        self.entries.push(entry);
     }
 
     /// Joins a run to the last one if it continues it. Otherwise returns false and changes nothing.
@@ -203,7 +209,7 @@ impl Hostlist {
         if let Some(entry) = from.entries.get(index)
             && !self.join_part(entry)
         {
-            self.append_part(entry.clone());
+            self.push_part(entry.clone());
         }
     }
 

@@ -408,7 +408,7 @@ impl Hostlist {
     ///     host: A name.
     #[pyo3(signature = (host, /))]
     fn find(&self, host: &str) -> Option<usize> {
-        self.snapshot().find(host)
+        self.0.with(|list| list.find(host))
     }
 
     /// Return the position of the first occurrence of a host.
