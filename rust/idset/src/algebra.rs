@@ -3,7 +3,7 @@ use alloc::vec::Vec;
 
 use crate::body::{Body, CHUNK_IDS, CHUNK_WORDS, Run};
 use crate::wide::{self, Op};
-use crate::words::{self, WORD_BITS};
+use crate::words;
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
 const MAX_MERGED_RUNS: usize = 256;
@@ -50,36 +50,19 @@ impl Op {
         let (left, right) = if swap { (right, left) } else { (left, right) };
         let mut words = [0; CHUNK_WORDS];
         left.write(&mut words);
-        let count = if let Body::Runs(runs) = right {
-            self.apply_runs(&mut words, runs);
-            wide::count(&words)
-        } else {
-            let mut others = [0; CHUNK_WORDS];
-            right.write(&mut others);
-            wide::combine(self, &mut words, &others)
+        let count = match (self, right) {
+            (Self::Union, Body::Runs(runs)) => apply_runs(&mut words, runs, words::set),
+            (Self::Difference, Body::Runs(runs)) => apply_runs(&mut words, runs, words::clear),
+            (Self::SymmetricDifference, Body::Runs(runs)) => {
+                apply_runs(&mut words, runs, words::flip)
+            }
+            _ => {
+                let mut others = [0; CHUNK_WORDS];
+                right.write(&mut others);
+                wide::combine(self, &mut words, &others)
+            }
         };
         Some((Body::from_words(words.to_vec(), count)?, count))
-    }
-
-    fn apply_runs(self, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
-        let each = runs.iter().map(|run| (run.lo.into(), run.hi.into()));
-        match self {
-            Self::Union => each.for_each(|(lo, hi)| words::set(words, lo, hi)),
-            Self::Difference => each.for_each(|(lo, hi)| words::clear(words, lo, hi)),
-            Self::SymmetricDifference => each.for_each(|(lo, hi)| words::flip(words, lo, hi)),
-            Self::Intersection => {
-                let mut from = 0;
-                for (lo, hi) in each {
-                    if from < lo {
-                        words::clear(words, from, lo - 1);
-                    }
-                    from = hi + 1;
-                }
-                if from < CHUNK_WORDS * WORD_BITS {
-                    words::clear(words, from, CHUNK_WORDS * WORD_BITS - 1);
-                }
-            }
-        }
     }
 
     /// Boundary by boundary.
@@ -108,6 +91,18 @@ impl Op {
             }
         }
     }
+}
+
+/// Changes the bits of each run, and counts the bits of the result.
+fn apply_runs(
+    words: &mut [u64; CHUNK_WORDS],
+    runs: &[Run],
+    change: impl Fn(&mut [u64], usize, usize),
+) -> u32 {
+    for run in runs {
+        change(words, run.lo.into(), run.hi.into());
+    }
+    wide::count(words)
 }
 
 #[expect(

@@ -248,6 +248,29 @@ impl Body {
         }
     }
 
+    /// Appends the ids at or after `low`, added to `base`, until there are `max` numbers.
+    pub(crate) fn append_ids(&self, low: u16, base: u32, ids: &mut Vec<u32>, max: usize) {
+        let left = max - ids.len();
+        let span = |run: Run| base + u32::from(run.lo.max(low))..=base + u32::from(run.hi);
+        match self {
+            Self::Full => ids.extend(span(Run::ALL).take(left)),
+            Self::Ids(known) => {
+                let known = &known[known.partition_point(|&id| id < low)..];
+                ids.extend(known.iter().take(left).map(|&id| base + u32::from(id)));
+            }
+            Self::Runs(runs) => {
+                for run in &runs[runs.partition_point(|run| run.hi < low)..] {
+                    let left = max - ids.len();
+                    if left == 0 {
+                        break;
+                    }
+                    ids.extend(span(*run).take(left));
+                }
+            }
+            Self::Bits(words) => words::append_ones(words, low.into(), base, ids, max),
+        }
+    }
+
     /// The number of ids below `id`.
     pub(crate) fn count_below(&self, id: u16) -> u32 {
         id.checked_sub(1)

@@ -176,6 +176,20 @@ impl Chunks {
         Some(self::id(chunk.key, chunk.body.first()))
     }
 
+    /// Appends the ids at or after `id`, until there are `max`.
+    pub(crate) fn append_ids(&self, id: u32, ids: &mut Vec<u32>, max: usize) {
+        let (first, low) = place(id);
+        for chunk in &self.chunks[self.at(first)..] {
+            for key in chunk.key.max(first)..=chunk.last {
+                if ids.len() == max {
+                    return;
+                }
+                let low = if key == first { low } else { 0 };
+                chunk.body.append_ids(low, self::id(key, 0), ids, max);
+            }
+        }
+    }
+
     /// The last span that starts at or before `id`: not yet joined with those that it touches in other chunks, and
     /// perhaps cut off above `id`.
     pub(crate) fn span_back(&self, id: u32) -> Option<Span> {

@@ -1,6 +1,7 @@
 //! The set, its forms, and its lookups.
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use crate::body::Body;
@@ -168,6 +169,17 @@ impl IdSet {
             Form::Small(words) => words::next_set(words, id as usize).map(small_id),
             Form::Large(chunks) => chunks.at_or_after(id),
         }
+    }
+
+    /// The `count` lowest ids from `id` on, or all of them if there are fewer, in ascending order: faster than to iterate.
+    pub fn ids_from(&self, id: u32, count: usize) -> Vec<u32> {
+        let len = usize::try_from(self.len()).unwrap_or(usize::MAX);
+        let mut ids = Vec::with_capacity(count.min(len));
+        match &self.form {
+            Form::Small(words) => words::append_ones(words, id as usize, 0, &mut ids, count),
+            Form::Large(chunks) => chunks.append_ids(id, &mut ids, count),
+        }
+        ids
     }
 
     fn at_or_before(&self, id: u32) -> Option<u32> {

@@ -212,6 +212,17 @@ proptest! {
     }
 
     #[test]
+    fn parts_of_the_ids_are_those_that_an_iterator_yields(ids in ids(), from in id(), count in 0_usize..300) {
+        let set: IdSet = ids.into_iter().collect();
+        let expected: Vec<u32> = set.iter_range(from..=IdSet::MAX_ID).take(count).collect();
+        prop_assert_eq!(set.ids_from(from, count), expected);
+        if let Some(first) = set.first() {
+            let expected: Vec<u32> = set.iter().take(count).collect();
+            prop_assert_eq!(set.ids_from(first, count), expected);
+        }
+    }
+
+    #[test]
     fn iterators_meet_in_the_middle(ids in ids(), turns in vec(any::<bool>(), 200)) {
         let (set, model) = (ids.iter().copied().collect::<IdSet>(), model(&ids));
         let (mut ours, mut theirs) = (set.iter(), model.iter().copied());

@@ -1,5 +1,5 @@
 //! The text form of RFC 22.
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
@@ -225,9 +225,9 @@ impl Writer {
     /// A writer with memory for the text of a set.
     fn new(set: &IdSet) -> Self {
         // At most as many numbers as ids, and two for each range, each of at most as many digits as the last one.
-        // The text of a few ids fits into the block.
+        // The text of a small set mostly fits into the block.
         let mut bytes = 0;
-        if set.len() > BLOCK_BYTES as u64 {
+        if set.heap_bytes() > BLOCK_BYTES {
             let numbers = set.len().min(2 * set.range_count() as u64);
             let digits = set.last().and_then(u32::checked_ilog10).unwrap_or(0) + 1;
             bytes = numbers * u64::from(digits + 1);
@@ -270,9 +270,13 @@ impl Writer {
     fn set_base(&mut self, id: u32) {
         let high = id / 10_000;
         self.base = high * 10_000;
-        let digits = high.to_string();
-        self.prefix_len = digits.len();
-        self.prefix[..digits.len()].copy_from_slice(digits.as_bytes());
+        // Eight digits, the first one in the lowest byte; the leading zeroes are dropped.
+        let digits =
+            [high / 10_000, high % 10_000].map(|number| u64::from(DIGITS[number as usize]));
+        let word = digits[0] | digits[1] << 32;
+        let zeroes = (word ^ 0x3030_3030_3030_3030).trailing_zeros() / 8;
+        self.prefix = word.wrapping_shr(8 * zeroes).to_le_bytes();
+        self.prefix_len = 8 - zeroes as usize;
     }
 
     fn put_byte(&mut self, byte: u8) {
@@ -295,19 +299,21 @@ impl Writer {
 impl IdSet {
     /// The canonical text (RFC 22): ascending, ranges folded; empty for the empty set.
     pub fn to_text(&self) -> String {
-        self.write(Writer::new(self)).finish()
+        let mut writer = Writer::new(self);
+        self.write(&mut writer);
+        writer.finish()
     }
 
     /// The canonical text in brackets; `[]` for the empty set.
     pub fn to_bracketed_text(&self) -> String {
         let mut writer = Writer::new(self);
         writer.put_byte(b'[');
-        let mut writer = self.write(writer);
+        self.write(&mut writer);
         writer.put_byte(b']');
         writer.finish()
     }
 
-    fn write(&self, mut writer: Writer) -> Writer {
+    fn write(&self, writer: &mut Writer) {
         if !self.is_empty() {
             self.each_span(|span| {
                 writer.push(span.lo, if span.lo < span.hi { b'-' } else { b',' });
@@ -318,7 +324,6 @@ impl IdSet {
             // The last comma.
             writer.used -= 1;
         }
-        writer
     }
 }
 

@@ -143,6 +143,28 @@ pub(crate) fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Appends the set bits at or after `from`, added to `base`, until there are `max` numbers.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "bits of a chunk have 16 bits"
+)]
+pub(crate) fn append_ones(words: &[u64], from: usize, base: u32, ids: &mut Vec<u32>, max: usize) {
+    let start = from / WORD_BITS;
+    let mut mask = high(from);
+    for (index, &word) in words.iter().enumerate().skip(start) {
+        let mut rest = word & mask;
+        mask = u64::MAX;
+        let first = base + (index * WORD_BITS) as u32;
+        while rest != 0 {
+            if ids.len() == max {
+                return;
+            }
+            ids.push(first + rest.trailing_zeros());
+            rest &= rest - 1;
+        }
+    }
+}
+
 /// Iterator over the maximal runs of set bits: first and last bit of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Runs<'a> {

@@ -1,4 +1,6 @@
 //! Iteration: chunks of ids, built one at a time and chained by `itertools.chain`.
+use std::ops::RangeInclusive;
+
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -6,9 +8,9 @@ use pyo3::types::{PyList, PyRange};
 
 /// The size of the first chunk.
 const FIRST_CHUNK_IDS: usize = 16;
-/// The maximum size of a chunk.
-const MAX_CHUNK_IDS: usize = 1024;
-/// A run of at least this many ids is yielded as a `range`.
+/// The maximum size of a chunk: its list and its ints fit into the nearest cache.
+const MAX_CHUNK_IDS: usize = 512;
+/// A run of more ids is yielded as a `range`, if a chunk begins with it.
 const MIN_RUN_IDS: u32 = 64;
 
 /// The order in which ids are yielded.
@@ -40,54 +42,47 @@ impl Chunks {
             return Ok(None);
         };
         let set = self.set.clone();
-        let mut ids = Vec::with_capacity(self.size);
         let mut ranges = set.ranges_within(lo..=hi);
         let mut turn = || match self.direction {
             Direction::Ascending => ranges.next(),
             Direction::Descending => ranges.next_back(),
         };
-        let mut end = None;
-        while ids.len() < self.size {
-            let Some(run) = turn() else {
-                break;
-            };
-            let (first, last) = (*run.start(), *run.end());
-            if last - first >= MIN_RUN_IDS {
-                // It comes as a range of its own, next time if there is something before it.
-                if ids.is_empty() {
-                    let (from, to, step, end) = match self.direction {
-                        Direction::Ascending => (i64::from(first), i64::from(last) + 1, 1, last),
-                        Direction::Descending => (i64::from(last), i64::from(first) - 1, -1, first),
-                    };
-                    self.left = rest((lo, hi), self.direction, end);
-                    let range = PyRange::new_with_step(
-                        py,
-                        isize::try_from(from)?,
-                        isize::try_from(to)?,
-                        step,
-                    )?;
-                    return Ok(Some(range.into_any()));
-                }
-                break;
-            }
-            match self.direction {
-                Direction::Ascending => {
-                    ids.extend(first..=last);
-                    end = Some(last);
-                }
-                Direction::Descending => {
-                    ids.extend((first..=last).rev());
-                    end = Some(first);
-                }
-            }
-        }
-        self.left = end.and_then(|end| rest((lo, hi), self.direction, end));
-        self.size = (self.size * 2).min(MAX_CHUNK_IDS);
-        if ids.is_empty() {
+        let Some(run) = turn() else {
             return Ok(None);
+        };
+        let (first, last) = (*run.start(), *run.end());
+        if is_long(&run) {
+            let (from, to, step, end) = match self.direction {
+                Direction::Ascending => (i64::from(first), i64::from(last) + 1, 1, last),
+                Direction::Descending => (i64::from(last), i64::from(first) - 1, -1, first),
+            };
+            self.left = rest((lo, hi), self.direction, end);
+            let (from, to) = (isize::try_from(from)?, isize::try_from(to)?);
+            return Ok(Some(PyRange::new_with_step(py, from, to, step)?.into_any()));
         }
+        let ids = match self.direction {
+            Direction::Ascending => set.ids_from(first, self.size),
+            Direction::Descending => {
+                let mut ids = Vec::with_capacity(self.size);
+                let mut next = Some(run);
+                while let Some(run) = next.filter(|run| ids.len() < self.size && !is_long(run)) {
+                    ids.extend(run.rev());
+                    next = turn();
+                }
+                ids
+            }
+        };
+        self.left = ids
+            .last()
+            .and_then(|&end| rest((lo, hi), self.direction, end));
+        self.size = (self.size * 2).min(MAX_CHUNK_IDS);
         Ok(Some(PyList::new(py, ids)?.into_any()))
     }
+}
+
+/// Whether a run is yielded as a `range`.
+fn is_long(run: &RangeInclusive<u32>) -> bool {
+    run.end() - run.start() >= MIN_RUN_IDS
 }
 
 /// The part of a range that follows an id, in the direction of the iteration.
