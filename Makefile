@@ -310,7 +310,7 @@ bench-curves: $(VENV)/.built  ## The growth of the engine's cost: bench/curves/*
 
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
 	$(INSTALL) requirements/peers.txt
-	$(BIN)/python -m pytest bench/library --override-ini pythonpath=bench/library --benchmark-only --benchmark-quiet -q
+	$(BIN)/python bench/library/table.py $(WORD)
 
 bench-scale: $(VENV)/.built  ## Time and memory of sets of 10^8 hosts, 10^9 ids and 10^6 nodes
 	$(BIN)/python bench/library/scale.py
