@@ -17,6 +17,15 @@ from pathlib import Path
 
 STATIC_PROGRAMS = ["penstock-reaper", "penstock-exec"]
 PROGRAMS = [*STATIC_PROGRAMS, "penstock-imp"]
+LIBRARY_PROGRAM = """
+from penstock import Engine, Hostlist, IDset, ResourceSet
+cluster = ResourceSet.uniform("0-3", "node[0-3]", cores="0-7")
+engine = Engine(cluster, up=False)
+engine.mark_up(cluster.ranks - IDset("1-2"))
+engine.submit([7], engine.shape(slots=2, cores=8), durations=60)
+engine.schedule(now=0.0)
+print(engine.r(7).nodelist, engine.r(7).nodelist == Hostlist("node[0,3]"))
+"""
 
 
 class Installation:
@@ -38,6 +47,8 @@ class Installation:
         """The library needs no other package."""
         count = self._run("penstock", "idset", "count", "0-2").strip()
         expect(f"`penstock idset count 0-2` printed {count!r}", met=count == "3")
+        printed = self._run("python", "-c", LIBRARY_PROGRAM).strip()
+        expect(f"a program printed {printed!r}", met=printed == "node[0,3] True")
         others = self._run(
             "pip", "list", "--format=freeze", "--exclude=pip", "--exclude=setuptools"
         )
