@@ -66,7 +66,7 @@ def test_pgrep_finds_active_jobs_by_name_and_id(sim):
     )
     cut = sim.penstock("pgrep", "-c", "1", "sweep")
     assert (cut.returncode, cut.stdout.split()) == (0, [second])
-    assert cut.stderr == "penstock pgrep: only the first 1 jobs are selected: `-c 0` selects all\n"
+    assert cut.stderr == "penstock pgrep: only the first job is selected: `-c 0` selects all\n"
 
 
 def test_pkill_cancels_what_pgrep_lists(sim):

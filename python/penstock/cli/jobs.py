@@ -27,7 +27,7 @@ from penstock.cli.jobformats import (
     named_format,
 )
 from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row, nested_uri
-from penstock.cli.text import clock, duration, id_text, json_text, safe
+from penstock.cli.text import clock, duration, first_jobs, id_text, json_text, safe
 from penstock.client import Client
 from penstock.errors import Error, FormatError, NotFoundError
 
@@ -229,7 +229,7 @@ class _List:
             self._print(client, rows, now)
         if is_cut:
             sys.stdout.flush()
-            text = f"only the first {len(rows)} jobs are shown: `-c 0` shows all"
+            text = f"only {first_jobs(len(rows))} shown: `-c 0` shows all"
             print(f"penstock jobs: {text}", file=sys.stderr)
         if args.recursive and len(path) < args.level:
             self._descend(rows, path)

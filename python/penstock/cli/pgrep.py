@@ -11,7 +11,7 @@ from penstock._core import fluid_parse
 from penstock.cli import selection
 from penstock.cli.jobformats import NAMED_FORMATS, named_format
 from penstock.cli.jobs import RowFormatter, fields
-from penstock.cli.text import id_text
+from penstock.cli.text import first_jobs, id_text
 from penstock.client import Client
 from penstock.errors import JobspecError
 
@@ -109,7 +109,7 @@ def matching(
         for row in listed:
             if all(expression.matches(row) for expression in args.expression):
                 if args.count and len(rows) == args.count:
-                    text = f"only the first {args.count} jobs are selected: `-c 0` selects all"
+                    text = f"only {first_jobs(args.count)} selected: `-c 0` selects all"
                     print(f"penstock {verb}: {text}", file=sys.stderr)
                     break
                 rows.append(row)

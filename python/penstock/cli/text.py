@@ -37,6 +37,11 @@ def safe(text: str) -> str:
     return text if text.isprintable() else UNSAFE.sub(_escaped, text)
 
 
+def first_jobs(count: int) -> str:
+    """The subject and the verb of a sentence about the first jobs of a list."""
+    return "the first job is" if count == 1 else f"the first {count} jobs are"
+
+
 def safe_lines(text: str, indent: str = "") -> str:
     """The same for text of several lines, such as a traceback; all but the first are indented."""
     return f"\n{indent}".join(safe(line) for line in text.split("\n"))

@@ -390,7 +390,10 @@ class View:
         when = clock(shot.now, shot.now)
         uri = _fitted(safe(self._uri), max(columns - len(when) - 16, 0))
         counts = f"{shot.running} running, {shot.pending} pending, {shot.inactive} inactive"
-        nodes = f"{shot.total.nodes} nodes: {shot.used.nodes} with jobs, {shot.down.nodes} down"
+        total = shot.total.nodes
+        nodes = (
+            f"{total} node{'s' * (total != 1)}: {shot.used.nodes} with jobs, {shot.down.nodes} down"
+        )
         used = [("cores", shot.used.cores, shot.total.cores)]
         if shot.total.gpus:
             used.append(("gpus", shot.used.gpus, shot.total.gpus))
