@@ -191,3 +191,14 @@ def test_text_that_is_no_json_is_rejected_with_the_byte():
             assert caught.value.strerror.endswith(" at byte 10")
 
     in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("topic", ["", "a\0b", "\0"])
+def test_an_event_has_a_topic_that_a_message_can_have(topic):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            found = await rejection(client, "event.publish", {"topic": topic, "flags": 0})
+            text = "event.publish: `topic`: expected a word without NUL"
+            assert found == (errno.EPROTO, text)
+
+    in_virtual_time(scenario)

@@ -157,8 +157,9 @@ class ControlService:
     def _publish(self, request: Message) -> dict[str, Any]:
         require_owner(request)
         event = PublishRequest.read(request)
-        if not event.topic:
-            raise RequestError(errno.EPROTO, "event.publish: `topic`: expected a word")
+        if not event.topic or "\0" in event.topic:
+            text = "event.publish: `topic`: expected a word without NUL"
+            raise RequestError(errno.EPROTO, text)
         try:
             payload = None if event.payload is None else base64.b64decode(event.payload)
         except ValueError as error:
