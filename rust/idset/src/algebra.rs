@@ -1,4 +1,5 @@
 //! The four set operations: on one id, on a word of 64, and on the ids of one chunk.
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::body::{Body, CHUNK_IDS, CHUNK_WORDS, Run};
@@ -7,6 +8,8 @@ use crate::words;
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
 const MAX_MERGED_RUNS: usize = 256;
+/// The ratio of the numbers of ids of the right and of the left operand, above which each left one is searched for in the right.
+const MAX_LOOKUP_FACTOR: usize = 32;
 
 impl Op {
     /// Applies the operation. The result and how many ids it has; none if it has none.
@@ -27,6 +30,14 @@ impl Op {
             (Body::Bits(a), Body::Bits(b)) => {
                 let (words, count) = wide::combined(self, a, b);
                 Some((Body::from_words(words, count)?, count))
+            }
+            (Body::Ids(a), Body::Ids(b))
+                if matches!(self, Self::Union | Self::SymmetricDifference) =>
+            {
+                counted(self.merge(a, b))
+            }
+            (Body::Ids(a), Body::Ids(b)) if a.len() >= b.len() / MAX_LOOKUP_FACTOR => {
+                counted(self.filter(a, b))
             }
             (Body::Ids(ids), other) if matches!(self, Self::Intersection | Self::Difference) => {
                 let wanted = self == Self::Intersection;
@@ -63,6 +74,39 @@ impl Op {
             }
         };
         Some((Body::from_words(words.to_vec(), count)?, count))
+    }
+
+    /// The ids of the left operand that belong to the result, for an intersection or a difference.
+    fn filter(self, left: &[u16], right: &[u16]) -> Vec<u16> {
+        let mut words = [0; CHUNK_WORDS];
+        for &id in right {
+            words::add(&mut words, id.into());
+        }
+        let mut ids = vec![0; left.len()];
+        let mut len = 0;
+        for &id in left {
+            ids[len] = id;
+            len += usize::from(self.keeps(true, words::contains(&words, id.into())));
+        }
+        ids.truncate(len);
+        ids
+    }
+
+    /// Id by id, for a union or a symmetric difference.
+    fn merge(self, left: &[u16], right: &[u16]) -> Vec<u16> {
+        let mut ids = vec![0; left.len() + right.len()];
+        let (mut i, mut j, mut len) = (0, 0, 0);
+        // Without a branch on which of the two is less, which would be unpredictable.
+        while let (Some(&a), Some(&b)) = (left.get(i), right.get(j)) {
+            ids[len] = a.min(b);
+            len += usize::from(a != b || self == Self::Union);
+            i += usize::from(a <= b);
+            j += usize::from(b <= a);
+        }
+        ids.truncate(len);
+        ids.extend_from_slice(&left[i..]);
+        ids.extend_from_slice(&right[j..]);
+        ids
     }
 
     /// Boundary by boundary.
@@ -122,6 +166,11 @@ fn boundary(runs: &[Run], index: usize) -> u32 {
             u32::from(run.hi) + 1
         }
     })
+}
+
+fn counted(ids: Vec<u16>) -> Option<(Body, u32)> {
+    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
+    Some((Body::from_ids(ids)?, count))
 }
 
 fn ids_body<'a>(ids: impl Iterator<Item = &'a u16>) -> Option<(Body, u32)> {

@@ -103,6 +103,14 @@ impl Body {
         }
     }
 
+    /// The form for ascending ids; `None` if there are none.
+    pub(crate) fn from_ids(ids: Vec<u16>) -> Option<Self> {
+        let bytes = 8 * words_up_to(*ids.last()?);
+        let as_ids = 4 * ids.len() <= bytes;
+        let ids = Self::Ids(ids);
+        Some(if as_ids { ids } else { ids.to_bits() })
+    }
+
     /// The form for a bitmap of `count` ids; `None` if that is 0.
     pub(crate) fn from_words(mut words: Vec<u64>, count: u32) -> Option<Self> {
         words::trim(&mut words);
@@ -322,7 +330,7 @@ impl Body {
             Self::Full => to.fill(u64::MAX),
             Self::Ids(ids) => {
                 for &id in ids {
-                    to[usize::from(id) / WORD_BITS] |= 1 << (usize::from(id) % WORD_BITS);
+                    words::add(to, id.into());
                 }
             }
             Self::Runs(runs) => {

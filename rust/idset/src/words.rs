@@ -33,6 +33,12 @@ pub(crate) fn contains(words: &[u64], bit: usize) -> bool {
         .is_some_and(|word| word >> (bit % WORD_BITS) & 1 == 1)
 }
 
+/// Sets a bit, which lies in the slice.
+#[inline]
+pub(crate) fn add(words: &mut [u64], bit: usize) {
+    words[bit / WORD_BITS] |= 1 << (bit % WORD_BITS);
+}
+
 /// The first set bit at or after `from`.
 pub(crate) fn next_set(words: &[u64], from: usize) -> Option<usize> {
     let start = from / WORD_BITS;
