@@ -156,6 +156,7 @@ topics! {
     EXPLAIN = "sched.explain",
     ESTIMATE = "sched.estimate",
     WHAT_IF = "sched.what-if",
+    RESOURCE_STATUS = "sched.resource-status",
     FEASIBILITY_CHECK = "feasibility.check",
 }
 

@@ -6,7 +6,7 @@ use penstock_engine::Engine;
 use penstock_flux::acquire::{ChangeResponse, InventoryResponse};
 use penstock_flux::errno::ENODATA;
 use penstock_flux::{Inventory, InventoryChange, Json, TypedPayload};
-use penstock_rset::ResourceSet;
+use penstock_rset::{Operation, ResourceSet, Scheduling};
 use penstock_wire::Message;
 
 use crate::error::{Error, failure_text};
@@ -44,6 +44,7 @@ impl Scheduler {
         engine.mark_up(&up);
         settings.configure_queues(&mut engine, &Settings::default());
         self.engine = Some(engine);
+        self.inventory = resources;
         self.queues.clear();
         Ok(())
     }
@@ -56,6 +57,10 @@ impl Scheduler {
         // New ranks come first: the other keys may name them.
         if let Some(added) = &change.grow {
             engine.grow(added)?;
+            let grown = self
+                .inventory
+                .combine(Operation::Union, added, Scheduling::Left);
+            self.inventory = Arc::new(grown?);
         }
         if let Some(shrink) = &change.shrink {
             engine.shrink(shrink);

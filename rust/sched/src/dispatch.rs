@@ -90,6 +90,9 @@ impl Scheduler {
 fn is_query(request: &Message) -> bool {
     matches!(
         request.topic(),
-        topic::sched::EXPLAIN | topic::sched::ESTIMATE | topic::sched::WHAT_IF
+        topic::sched::EXPLAIN
+            | topic::sched::ESTIMATE
+            | topic::sched::WHAT_IF
+            | topic::sched::RESOURCE_STATUS
     )
 }

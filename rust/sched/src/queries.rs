@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use penstock_engine::{Band, Engine, Field, Horizon, Policy, Reason};
-use penstock_flux::errno::EAGAIN;
+use penstock_flux::errno::{EAGAIN, EIO};
+use penstock_flux::resource::SchedStatusResponse;
 use penstock_flux::sched::{
     Accuracy, Estimate, EstimateResponse, ExplainResponse, Explanation, JobsRequest, StartEstimate,
 };
-use penstock_flux::{Credentials, Payload, RequestError, topic};
+use penstock_flux::{Credentials, Json, Payload, RequestError, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
@@ -75,9 +76,27 @@ impl Scheduler {
                 let request = request.read_request()?;
                 self.estimate(request, sender, now)?.to_payload()
             }
+            topic::sched::RESOURCE_STATUS => self.resource_status()?,
             _ => self.what_if(&request.read_request()?, sender, now)?,
         };
         Ok(Some(payload))
+    }
+
+    /// `sched.resource-status`: the R of all resources, of those that are down, and of those that are allocated.
+    fn resource_status(&self) -> Result<Vec<u8>, RequestError> {
+        let not_ready = || RequestError::new(EAGAIN, "the scheduler is not ready yet");
+        let engine = self.engine.as_ref().ok_or_else(not_ready)?;
+        let all = self.inventory.restrict(engine.ranks());
+        let down = all.restrict(&(engine.ranks() - &engine.up()));
+        let allocated = engine
+            .allocated()
+            .map_err(|error| RequestError::new(EIO, error.to_string()))?;
+        let response = SchedStatusResponse {
+            all: Json(&all.to_json()),
+            down: Json(&down.to_json()),
+            allocated: Json(&allocated.to_json()),
+        };
+        Ok(response.to_payload())
     }
 
     /// Splits jobs into those that the sender may query, and errors for the others.

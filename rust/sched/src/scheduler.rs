@@ -7,6 +7,7 @@ use penstock_engine::{Engine, QueueId};
 use penstock_flux::{Allocation, Histogram, Matchtags};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::Settings;
@@ -148,6 +149,8 @@ pub struct Scheduler {
     pub(crate) options: Options,
     pub(crate) phase: Phase,
     pub(crate) engine: Option<Engine>,
+    /// The inventory as it was acquired, with the ranks that were added since. Some may have left the engine's.
+    pub(crate) inventory: Arc<ResourceSet>,
     /// Requests to others, by matchtag.
     pub(crate) outstanding: HashMap<u32, OutstandingRequest>,
     pub(crate) matchtags: Matchtags,
@@ -180,6 +183,7 @@ impl Scheduler {
             options,
             phase: Phase::Registering,
             engine: None,
+            inventory: Arc::default(),
             outstanding: HashMap::new(),
             matchtags: Matchtags::default(),
             hello: Hello::default(),

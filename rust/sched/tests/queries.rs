@@ -409,3 +409,29 @@ fn a_queue_with_a_group_of_its_own_is_not_blocked_by_others() {
         .collect();
     assert_eq!(ids, [4]);
 }
+
+#[test]
+fn the_state_of_resources_is_three_sets() {
+    let mut bench = Bench::ready(None, &[]);
+    let ranks = |set: &Value| -> Vec<String> {
+        let entries = set["execution"]["R_lite"].as_array().unwrap().iter();
+        let ranks = entries.map(|entry| entry["rank"].as_str().unwrap().to_owned());
+        ranks.collect()
+    };
+    alloc(&mut bench, 1, 2, 0);
+    bench.commit();
+    let status = body(&request_as(
+        &mut bench,
+        "sched.resource-status",
+        &json!({}),
+        GUEST,
+        2,
+    ));
+    assert_eq!(
+        status["all"]["execution"]["nodelist"],
+        inventory()["execution"]["nodelist"]
+    );
+    assert_eq!(ranks(&status["all"]), ["0-1"]);
+    assert_eq!(ranks(&status["allocated"]).len(), 1);
+    assert!(ranks(&status["down"]).is_empty());
+}
