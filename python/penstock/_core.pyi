@@ -463,6 +463,9 @@ class topic:  # noqa: N801
         QUEUE_ENABLE: Final[str]
         QUEUE_START: Final[str]
         HISTORY_GET: Final[str]
+        WAIT: Final[str]
+        EVENTS_JOURNAL: Final[str]
+        EVENTS_JOURNAL_CANCEL: Final[str]
         DRAIN: Final[str]
         DRAIN_CANCEL: Final[str]
         IDLE: Final[str]
@@ -496,6 +499,8 @@ class topic:  # noqa: N801
         STATUS: Final[str]
         SCHED_STATUS: Final[str]
         HISTORY: Final[str]
+        JOURNAL: Final[str]
+        JOURNAL_CANCEL: Final[str]
         DRAIN: Final[str]
         UNDRAIN: Final[str]
         GROW: Final[str]
@@ -518,6 +523,7 @@ class topic:  # noqa: N801
         EXPLAIN: Final[str]
         ESTIMATE: Final[str]
         WHAT_IF: Final[str]
+        RESOURCE_STATUS: Final[str]
         FEASIBILITY_CHECK: Final[str]
 
     class exec_method:  # noqa: N801
@@ -1131,6 +1137,7 @@ class ResourceModule:
         exclude: str | None,
         properties: Mapping[str, str],
         executable: IDset | None,
+        now: float,
     ) -> ResourceModule: ...
     def handle(self, batch: Batch, now: float) -> None: ...
     def take_output(self) -> tuple[Batch, list[str]]: ...

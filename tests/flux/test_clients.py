@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -87,6 +88,54 @@ def test_listings_show_jobs_nodes_and_services(flux):
     assert flux("jobs", "-n") == ""
 
 
+WAITING = """
+import flux, flux.job
+from flux.job import JobspecV1, JournalConsumer
+
+handle = flux.Flux()
+for command in ("true", "false"):
+    flux.job.submit(handle, JobspecV1.from_command([command]), waitable=True)
+results = [flux.job.wait(handle).success for _ in range(2)]
+journal = JournalConsumer(handle, include_sentinel=True).start()
+names = []
+while not (event := journal.poll(timeout=60)).is_empty():
+    names.append(event.name)
+flux.job.submit(handle, JobspecV1.from_command(["true"]))
+while (event := journal.poll(timeout=60)).name != "clean":
+    pass
+print(sorted(results), names.count("clean"), event.name)
+"""
+
+
+def test_scripts_wait_for_jobs_and_follow_all_events(flux):
+    (flux.directory / "script.py").write_text(WAITING)
+    assert flux("python", "script.py") == "[False, True] 2 clean\n"
+    job = flux("submit", "--flags=waitable", "sh", "-c", "exit 3").strip()
+    done = flux.run("job", "wait", job)
+    assert (done.returncode, "exit code 3" in done.stderr) == (1, True)
+    assert flux.run("job", "wait", job).returncode == 2
+    flux("submit", "--flags=waitable", "--cc=1-3", "true")
+    flux("job", "wait", "--all")
+
+
+def test_the_log_of_resources_is_that_of_the_instance(flux):
+    flux("resource", "drain", "1", "for a test")
+    log = flux("resource", "eventlog", "--format=json").splitlines()
+    events = [json.loads(line) for line in log]
+    names = [event["name"] for event in events]
+    assert names[:3] == ["restart", "online", "resource-define"]
+    assert events[-1]["context"] | {"idset": "1", "reason": "for a test"} == events[-1]["context"]
+
+
+def test_the_owner_can_act_as_a_guest(flux, monkeypatch):
+    job = flux("submit", "--flags=waitable", "sleep", "1000").strip()
+    monkeypatch.setenv("FLUX_HANDLE_ROLEMASK", "0x2")
+    assert flux.run("job", "wait", job).returncode != 0
+    assert flux.run("resource", "drain", "1").returncode != 0
+    monkeypatch.delenv("FLUX_HANDLE_ROLEMASK")
+    flux("cancel", job)
+
+
 def test_keys_attributes_events_and_log(flux):
     flux("kvs", "put", "a.b=1", "c=2")
     assert flux("kvs", "get", "a.b") == "1\n"
@@ -104,6 +153,26 @@ def test_keys_attributes_events_and_log(flux):
     flux("logger", "--severity=info", "a line")
     assert "a line" in flux("dmesg")
     flux("event", "pub", "a.topic", '{"x":1}')
+
+
+def test_keys_have_directories_links_and_watches(flux):
+    flux("kvs", "mkdir", "empty.below")
+    flux("kvs", "put", "dir.value=1")
+    flux("kvs", "link", "dir", "to")
+    assert flux("kvs", "readlink", "to") == "dir\n"
+    assert flux("kvs", "get", "to.value") == "1\n"
+    assert flux("kvs", "ls", "empty") == "below\n"
+    assert flux("kvs", "get", "--watch", "--count=1", "dir.value") == "1\n"
+    command = [str(FLUX), "kvs", "get", "--waitcreate", "--watch", "--count=1", "later"]
+    with subprocess.Popen(
+        command, env={**os.environ, "FLUX_URI": flux.uri}, stdout=subprocess.PIPE, text=True
+    ) as watch:
+        flux("kvs", "put", "later=2")
+        assert watch.communicate(timeout=60)[0] == "2\n"
+    flux("kvs", "eventlog", "append", "log", "named", '{"a":1}')
+    assert "named" in flux("kvs", "eventlog", "get", "log")
+    flux("kvs", "unlink", "--recursive", "empty")
+    assert "empty" not in flux("kvs", "ls")
 
 
 def test_what_penstock_lacks_is_an_unknown_service(flux):

@@ -75,6 +75,7 @@ class ResourceService:
             exclude=self._config.exclude,
             properties=self._config.properties,
             executable=self._executable,
+            now=self._broker.clock.now(),
         )
 
     def restart(self) -> None:

@@ -60,6 +60,7 @@ class ManagerService:
         "job-info",
         "job-shell",
         "kvs",
+        "kvs-watch",
         "pmix",
     )
 

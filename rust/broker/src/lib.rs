@@ -18,8 +18,8 @@ use std::collections::btree_map;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
-use penstock_flux::{Credentials, errno, topic};
+use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING, USERID_UNKNOWN};
+use penstock_flux::{Credentials, errno, role, topic};
 use penstock_wire::{Message, MessageType, cbor_to_json, find_text_fault, is_cbor};
 
 /// Number of a connected peer.
@@ -357,8 +357,17 @@ impl Router {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        request.userid = peer.credentials.userid;
-        request.rolemask = peer.credentials.rolemask;
+        // The owner may send a request as a guest would: tests of clients do.
+        let sent = request.credentials();
+        let is_lowered = sent.rolemask & (role::OWNER | role::USER) == role::USER
+            && peer.credentials.is_owner()
+            && peer.location == Location::Outside;
+        if !is_lowered {
+            request.userid = peer.credentials.userid;
+            request.rolemask = peer.credentials.rolemask;
+        } else if sent.userid == USERID_UNKNOWN {
+            request.userid = peer.credentials.userid;
+        }
         // A route that the sender gives would be kept with the request.
         if peer.location == Location::Outside {
             request.routes = Some(Vec::new());

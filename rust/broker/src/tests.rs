@@ -442,3 +442,24 @@ fn routes_that_a_client_gives_are_not_kept() {
     let (_, arrived) = one(router.route(3, vec![request]));
     assert_eq!(arrived.routes.as_ref().map(Vec::len), Some(2));
 }
+
+#[test]
+fn the_owner_can_send_a_request_as_a_guest_would() {
+    let mut router = router();
+    let send = |router: &mut Router, from: PeerId, userid: u32, rolemask: u32| {
+        let mut request = Message::request("echo.hello", "{}");
+        (request.userid, request.rolemask) = (userid, rolemask);
+        let (_, arrived) = one(router.route(from, vec![request]));
+        (arrived.userid, arrived.rolemask)
+    };
+    let lowered = send(&mut router, 1, USERID_UNKNOWN, role::USER);
+    assert_eq!(lowered, (OWNER.userid, role::USER));
+    assert_eq!(send(&mut router, 1, 7, role::USER), (7, role::USER));
+    // No one gets more than the connection has.
+    let own = (GUEST.userid, GUEST.rolemask);
+    for (userid, rolemask) in [(0, role::OWNER), (7, role::USER)] {
+        assert_eq!(send(&mut router, 3, userid, rolemask), own);
+    }
+    let raised = send(&mut router, 1, 7, role::OWNER | role::USER);
+    assert_eq!(raised, (OWNER.userid, OWNER.rolemask));
+}

@@ -180,6 +180,7 @@ fn open_manager(now: f64) -> Result<Manager, Box<dyn Error>> {
 fn make_resource(
     base: &Arc<ResourceSet>,
     manager: &Manager,
+    now: f64,
 ) -> Result<ResourceModule, Box<dyn Error>> {
     let events = manager.store().resource_events()?;
     let events = events.iter().map(String::as_str);
@@ -188,6 +189,7 @@ fn make_resource(
         Config::default(),
         None,
         events,
+        now,
     )?)
 }
 
@@ -205,7 +207,7 @@ impl Daemon {
         monotonic: f64,
     ) -> Result<Self, Box<dyn Error>> {
         let manager = open_manager(now)?;
-        let resource = make_resource(&base, &manager)?;
+        let resource = make_resource(&base, &manager, now)?;
         let mut daemon = Self {
             router: Router::new("broker", OWNER),
             network,
@@ -577,7 +579,7 @@ impl Daemon {
                 Effect::ReadEvents(request) => {
                     let events = self.manager.store().resource_events();
                     let events = events.map_err(penstock_resource::Error::store);
-                    self.resource.respond_history(&request, events);
+                    self.resource.respond_events(&request, events);
                 }
                 Effect::ReadAllocated(request) => {
                     let allocated = self.manager.allocated();
@@ -788,7 +790,7 @@ impl Daemon {
         let restarted = match role {
             Role::Manager => self.rebuild_manager(),
             Role::Resource if self.failures.contains_key(&Role::Manager) => Err(()),
-            Role::Resource => make_resource(&self.base, &self.manager)
+            Role::Resource => make_resource(&self.base, &self.manager, self.now)
                 .map(|resource| self.resource = resource)
                 .map_err(drop),
             Role::Control => Ok(()),

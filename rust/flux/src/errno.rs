@@ -25,6 +25,8 @@ numbers! {
     ENOENT = 2, "No such file or directory";
     /// The service has failed, e.g. its store.
     EIO = 5, "Input/output error";
+    /// No job is left to wait for.
+    ECHILD = 10, "No child processes";
     /// The service cannot answer yet.
     EAGAIN = 11, "Resource temporarily unavailable";
     /// Memory is exhausted.

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{Json, Payload, Text, objects};
 
+/// A flag of a submission: `job-manager.wait` responds with the job's result.
+pub const WAITABLE: u32 = 4;
+
 /// `job-ingest.submit`: one jobspec, several copies of one, or several submissions in one request.
 ///
 /// `count`, `cc`, `token` and `jobs` are Penstock's own.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::histogram::HistogramStats;
-use crate::payload::{Payload, Text, object, objects_by_name};
+use crate::payload::{Json, Payload, Text, object, objects_by_name};
 
 /// The jobs that `raise`, `kill` or `urgency` names. The other keys of the same payload are read as [`RaiseRequest`],
 /// [`KillRequest`] or [`UrgencyRequest`].
@@ -267,7 +267,7 @@ pub struct ExecStats<'a> {
 pub struct OutstandingStats {
     /// Streams of eventlogs.
     pub followers: u64,
-    /// `job-list.wait` requests.
+    /// `job-list.wait` and `job-manager.wait` requests.
     pub waits: u64,
     /// The jobs whose end they await.
     pub awaited: u64,
@@ -402,6 +402,62 @@ pub struct RejectedStats {
     pub active_jobs: u64,
 }
 
+/// The id that names no job: any waitable job, or the end of the past events of a journal.
+pub const ANY_JOB: i64 = -1;
+
+/// `job-manager.wait`: the result of a waitable job when it is inactive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitRequest {
+    /// The job, or [`ANY_JOB`].
+    pub id: i64,
+}
+
+/// The response to `job-manager.wait`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitResponse<'a> {
+    /// The job.
+    pub id: JobId,
+    /// Whether all tasks succeeded.
+    pub success: bool,
+    /// Why it failed; empty if it succeeded.
+    #[serde(borrow)]
+    pub errstr: Text<'a>,
+}
+
+/// `job-manager.events-journal`, streaming: the events of all jobs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JournalRequest {
+    /// Whether the events of inactive jobs come, too.
+    #[serde(default)]
+    pub full: bool,
+    /// Only events with these names, the keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<Map<String, Value>>,
+    /// No events with these names, the keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deny: Option<Map<String, Value>>,
+}
+
+/// A response to `job-manager.events-journal`: events of one job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalResponse<'a> {
+    /// The job; [`ANY_JOB`] without events after all past ones.
+    pub id: i64,
+    /// The events (RFC 18), the oldest first.
+    #[serde(borrow)]
+    pub events: Vec<Json<'a>>,
+    /// The jobspec without its environment, with the event `submit`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub jobspec: Option<Json<'a>>,
+    /// The resources, with the event `alloc`.
+    #[serde(borrow, default, rename = "R", skip_serializing_if = "Option::is_none")]
+    pub r: Option<Json<'a>>,
+}
+
+impl Payload for WaitRequest {}
+impl Payload for WaitResponse<'_> {}
+impl Payload for JournalRequest {}
+impl Payload for JournalResponse<'_> {}
 impl Payload for RaiseRequest<'_> {}
 impl Payload for JobsRequest {}
 impl Payload for BulkResponse {}

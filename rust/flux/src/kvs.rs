@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::payload::{Payload, Text, object, objects, optional_object};
 
@@ -74,6 +75,17 @@ pub fn directory_of(key: &str) -> Option<JobId> {
 /// The flag of an operation that appends to a value.
 pub const APPEND: i64 = 32;
 
+/// The flag of a watch that waits until the key exists.
+pub const WAITCREATE: i64 = 8;
+/// The flag of a watch that wants every change of the value, also by a change of a directory above.
+pub const WATCH_FULL: i64 = 64;
+/// The flag of a watch that wants a value only if it differs from the one before.
+pub const WATCH_UNIQ: i64 = 128;
+/// The flag of a watch that wants what is appended.
+pub const WATCH_APPEND: i64 = 256;
+/// The flag of a watch, which is known by its topic.
+pub const WATCH: i64 = 4;
+
 /// The key of a lookup with an object of the tree that its key is relative to.
 pub const ROOTDIR: &str = "rootdir";
 
@@ -114,6 +126,59 @@ impl Reference {
     }
 }
 
+/// A symbolic link (RFC 11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Symlink {
+    /// The version of this structure, 1.
+    pub ver: u32,
+    /// `symlink`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The key that it stands for.
+    pub data: LinkTarget,
+}
+
+impl Symlink {
+    /// A link to a key.
+    pub fn new(target: String) -> Self {
+        Self {
+            ver: 1,
+            kind: Entry::SYMLINK,
+            data: LinkTarget {
+                target,
+                namespace: None,
+            },
+        }
+    }
+}
+
+/// The target of a symbolic link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkTarget {
+    /// The key.
+    pub target: String,
+    /// Its namespace; that of the link if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// An entry of a directory, or an object by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum TreeObject {
+    /// A directory or a value.
+    Reference(Reference),
+    /// A symbolic link.
+    Symlink(Symlink),
+}
+
+/// The response to a lookup of an object other than a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ObjectResponse {
+    /// The object.
+    pub val: TreeObject,
+}
+
 /// A directory (RFC 11).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Directory {
@@ -123,15 +188,15 @@ pub struct Directory {
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The entries by name.
-    pub data: BTreeMap<String, Reference>,
+    pub data: BTreeMap<String, TreeObject>,
 }
 
 impl Directory {
     /// A directory with these entries.
-    pub fn new(data: BTreeMap<String, Reference>) -> Self {
+    pub fn new(data: BTreeMap<String, TreeObject>) -> Self {
         Self {
             ver: 1,
-            kind: "dir",
+            kind: Entry::DIRECTORY,
             data,
         }
     }
@@ -206,9 +271,54 @@ pub struct Operation<'a> {
     /// [`APPEND`], or 0 to set the value.
     #[serde(default)]
     pub flags: i64,
-    /// The new value; null or absent removes the key.
+    /// The new value, directory or link; null or absent removes the key.
     #[serde(borrow, default, deserialize_with = "optional_object")]
-    pub dirent: Option<Dirent<'a>>,
+    pub dirent: Option<Entry<'a>>,
+}
+
+/// The new content of a key in a commit (RFC 11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry<'a> {
+    /// The version of this structure, 1.
+    #[serde(default = "dirent_version")]
+    pub ver: u32,
+    /// `val`, `dir` or `symlink`.
+    #[serde(borrow, rename = "type")]
+    pub kind: Text<'a>,
+    /// Of a value its bytes in base64.
+    #[serde(borrow)]
+    pub data: EntryData<'a>,
+}
+
+impl Entry<'_> {
+    /// The type of a directory.
+    pub const DIRECTORY: &'static str = "dir";
+    /// The type of a symbolic link.
+    pub const SYMLINK: &'static str = "symlink";
+}
+
+/// The data of an entry, by its type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EntryData<'a> {
+    /// The bytes of a value, in base64.
+    Bytes(#[serde(borrow)] Text<'a>),
+    /// The target of a link.
+    Link(LinkTarget),
+    /// The entries of a directory.
+    Entries(Map<String, Value>),
+    /// References into a content store.
+    Blobs(Vec<String>),
+}
+
+impl<'a> From<Dirent<'a>> for Entry<'a> {
+    fn from(value: Dirent<'a>) -> Self {
+        Self {
+            ver: value.ver,
+            kind: value.kind,
+            data: EntryData::Bytes(value.data),
+        }
+    }
 }
 
 /// A value in the store (RFC 11): base64 of its bytes.
@@ -278,6 +388,7 @@ pub struct LookupResponse<'a> {
 }
 
 impl Payload for DirectoryResponse {}
+impl Payload for ObjectResponse {}
 impl Payload for NamespaceRequest<'_> {}
 impl Payload for RootResponse {}
 impl Payload for NamespaceListResponse {}

@@ -105,6 +105,17 @@ pub struct HistoryResponse {
     pub events: Vec<Map<String, Value>>,
 }
 
+/// A response to `resource.journal`, streaming: events of the resource log, none after all past ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JournalResponse<'a> {
+    /// The events (RFC 18), the oldest first.
+    #[serde(deserialize_with = "objects")]
+    pub events: Vec<Map<String, Value>>,
+    /// The inventory, with the event `resource-define`.
+    #[serde(borrow, rename = "R", skip_serializing_if = "Option::is_none")]
+    pub r: Option<Json<'a>>,
+}
+
 /// The reason and the time of a drain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drain {
@@ -162,5 +173,6 @@ impl Payload for MonitorResponse {}
 impl Payload for StatsResponse {}
 impl Payload for HistoryRequest<'_> {}
 impl Payload for HistoryResponse {}
+impl Payload for JournalResponse<'_> {}
 impl Payload for StatusResponse<'_> {}
 impl Payload for SchedStatusResponse<'_> {}

@@ -90,6 +90,9 @@ topics! {
     DRAIN_CANCEL = "job-manager.drain-cancel",
     IDLE = "job-manager.idle",
     IDLE_CANCEL = "job-manager.idle-cancel",
+    WAIT = "job-manager.wait",
+    EVENTS_JOURNAL = "job-manager.events-journal",
+    EVENTS_JOURNAL_CANCEL = "job-manager.events-journal-cancel",
     PING = "job-manager.ping",
     STATS_GET = "job-manager.stats-get",
 }
@@ -124,6 +127,13 @@ topics! {
 }
 
 topics! {
+    /// Watches of keys.
+    kvs_watch:
+    LOOKUP = "kvs-watch.lookup",
+    CANCEL = "kvs-watch.cancel",
+}
+
+topics! {
     /// Acquisition (RFC 28) and administration of resources.
     resource:
     ACQUIRE = "resource.acquire",
@@ -131,6 +141,8 @@ topics! {
     STATUS = "resource.status",
     SCHED_STATUS = "resource.sched-status",
     HISTORY = "resource.history",
+    JOURNAL = "resource.journal",
+    JOURNAL_CANCEL = "resource.journal-cancel",
     DRAIN = "resource.drain",
     UNDRAIN = "resource.undrain",
     GROW = "resource.grow",

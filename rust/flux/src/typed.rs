@@ -169,7 +169,7 @@ fn commit_request(allocations: &[Allocation]) -> CommitRequest<'static> {
     let operation = |allocation: &Allocation| Operation {
         key: kvs::r_key(allocation.id).into(),
         flags: 0,
-        dirent: Some(Dirent::of(allocation.text.as_bytes())),
+        dirent: Some(Dirent::of(allocation.text.as_bytes()).into()),
     };
     CommitRequest {
         namespace: Some(kvs::PRIMARY.into()),

@@ -211,6 +211,12 @@ fn payloads_of_the_job_services_round_trip() {
     );
     round_trip::<job_manager::HistoryRequest>(r#"{"slice":"[:1]","userid":5}"#);
     round_trip::<job_manager::HistoryResponse>(r#"{"jobs":[2,1]}"#);
+    round_trip::<job_manager::WaitRequest>(r#"{"id":-1}"#);
+    round_trip::<job_manager::WaitResponse>(r#"{"id":1,"success":false,"errstr":"a"}"#);
+    round_trip::<job_manager::JournalRequest>(r#"{"full":true,"allow":{"start":1}}"#);
+    round_trip::<job_manager::JournalResponse>(
+        r#"{"id":1,"events":[{"name":"alloc"}],"jobspec":{},"R":{"version":1}}"#,
+    );
     round_trip::<job_manager::RaiseRequest>(
         r#"{"type":"cancel","severity":1,"note":"n","wait_status":9}"#,
     );
@@ -256,8 +262,18 @@ fn payloads_of_the_job_services_round_trip() {
 fn payloads_of_the_kvs_are_written() {
     let no_blob = kvs::NO_BLOB;
     let entries = [
-        ("a".to_owned(), kvs::Reference::DIRECTORY),
-        ("b".to_owned(), kvs::Reference::VALUE),
+        (
+            "a".to_owned(),
+            kvs::TreeObject::Reference(kvs::Reference::DIRECTORY),
+        ),
+        (
+            "b".to_owned(),
+            kvs::TreeObject::Reference(kvs::Reference::VALUE),
+        ),
+        (
+            "c".to_owned(),
+            kvs::TreeObject::Symlink(kvs::Symlink::new("a".to_owned())),
+        ),
     ];
     let val = kvs::Directory::new(entries.into());
     written::<kvs::DirectoryResponse>(
@@ -265,8 +281,14 @@ fn payloads_of_the_kvs_are_written() {
         &format!(
             r#"{{"val":{{"ver":1,"type":"dir","data":{{
                 "a":{{"ver":1,"type":"dirref","data":["{no_blob}"]}},
-                "b":{{"ver":1,"type":"valref","data":["{no_blob}"]}}}}}}}}"#
+                "b":{{"ver":1,"type":"valref","data":["{no_blob}"]}},
+                "c":{{"ver":1,"type":"symlink","data":{{"target":"a"}}}}}}}}}}"#
         ),
+    );
+    let val = kvs::TreeObject::Reference(kvs::Reference::DIRECTORY);
+    written::<kvs::ObjectResponse>(
+        &kvs::ObjectResponse { val },
+        &format!(r#"{{"val":{{"ver":1,"type":"dirref","data":["{no_blob}"]}}}}"#),
     );
     let root = kvs::RootResponse {
         rootref: no_blob,
@@ -354,7 +376,9 @@ fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<kvs::CommitRequest>(
         r#"{"namespace":"primary","flags":0,"ops":[
             {"key":"a","flags":0,"dirent":{"ver":1,"type":"val","data":"e30="}},
-            {"key":"b","flags":0,"dirent":null}]}"#,
+            {"key":"b","flags":0,"dirent":null},
+            {"key":"c","flags":0,"dirent":{"ver":1,"type":"dir","data":{}}},
+            {"key":"d","flags":0,"dirent":{"ver":1,"type":"symlink","data":{"target":"a"}}}]}"#,
     );
     round_trip::<kvs::CommitResponse>(r#"{"rootseq":6}"#);
     round_trip::<kvs::LookupRequest>(r#"{"namespace":"primary","key":"a","flags":0}"#);
@@ -371,6 +395,7 @@ fn payloads_of_broker_store_and_resources_round_trip() {
     );
     round_trip::<resource::HistoryRequest>(r#"{"targets":"node[0-3]"}"#);
     round_trip::<resource::HistoryResponse>(r#"{"events":[{"name":"drain"}]}"#);
+    round_trip::<resource::JournalResponse>(r#"{"events":[{"name":"drain"}],"R":{"version":1}}"#);
     round_trip::<resource::StatusResponse>(
         r#"{"R":{"version":1},"drain":{"1":{"timestamp":1.5,"reason":"bad"}},"online":"0-1",
             "offline":"","exclude":"","torpid":""}"#,

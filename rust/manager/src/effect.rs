@@ -73,6 +73,8 @@ pub(crate) struct FreeRanks {
 pub(crate) enum Effect {
     /// The manager has submitted a job: its `submit` event is logged.
     Submitted(JobId),
+    /// A submission of jobs is complete: their first events are logged.
+    Accepted { first: JobId, last: JobId },
     /// An event was logged and applied: notify the followers of the job's eventlog.
     Logged {
         id: JobId,

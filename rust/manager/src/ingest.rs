@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
-    SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
+    SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult, WAITABLE,
 };
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Payload as _, RequestError, errno};
@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::authorize;
 use crate::census::Census;
 use crate::context::Context;
+use crate::effect::Effect;
 use crate::event::Event;
 use crate::jobs::Copies;
 use crate::jobspecs;
@@ -332,6 +333,9 @@ impl Submission {
         let (sender, userid) = (self.sender, self.sender.userid);
         let urgency = submission.urgency.unwrap_or(DEFAULT.into());
         let urgency = authorize::urgency(sender, urgency)?;
+        if submission.flags & WAITABLE != 0 {
+            sender.require_owner("a waitable job")?;
+        }
         let ids = copy_ids(submission)?;
         let count = match &ids {
             Some(ids) => ids.len(),
@@ -552,6 +556,7 @@ impl Submissions {
         if submission.run_slice(cx, self.jobs_per_slice) {
             let payload = submission.complete(cx, census);
             for (first, last) in submission.ranges {
+                cx.add_effect(Effect::Accepted { first, last });
                 for id in cx.jobs.added(first, last).collect::<Vec<_>>() {
                     cx.revisit(id);
                 }
@@ -627,6 +632,10 @@ impl Submissions {
             }
             if let Some(last) = last {
                 cx.send(Message::response_to(&last, 0, Some(payload)));
+            }
+            for (first, last) in &submission.ranges {
+                let (first, last) = (*first, *last);
+                cx.add_effect(Effect::Accepted { first, last });
             }
             self.complete.extend(submission.ranges);
         } else {

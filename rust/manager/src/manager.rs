@@ -110,8 +110,10 @@ impl Manager {
                 if let Some(record) = cx.jobs.record(id) {
                     self.census.enter_new(record);
                 }
+                self.queries.add_jobs(id, id);
                 self.due.push_back(id);
             }
+            Effect::Accepted { first, last } => self.queries.add_jobs(first, last),
             Effect::Logged {
                 id,
                 event,
@@ -148,7 +150,10 @@ impl Manager {
             } => expiration::request(cx, &mut self.scheduler, id, duration, cause),
             Effect::Kill { id, signum } => self.exec.kill(cx, id, signum),
             Effect::Shrink { id, ranks } => self.exec.shrink(cx, id, &ranks),
-            Effect::Purged(id) => self.elastic.forget(id),
+            Effect::Purged(id) => {
+                self.elastic.forget(id);
+                self.queries.results.forget(id);
+            }
             Effect::ElasticRequested(id) => self.elastic.queue_probe(id),
             Effect::ElasticDenied { id, note } => self.elastic.follow_denial(cx, id, &note),
             Effect::SchedulerLost => self.elastic.forget_probes(cx),

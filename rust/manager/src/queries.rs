@@ -10,8 +10,12 @@ pub(crate) mod guest;
 pub(crate) mod history;
 pub(crate) mod info;
 pub(crate) mod job_list;
+pub(crate) mod job_results;
+mod journal;
+pub(crate) mod key_watch;
 pub(crate) mod kvs;
 pub(crate) mod row;
+mod tree;
 pub(crate) mod watch;
 
 use penstock_flux::job_info::EventlogWatchRequest;
@@ -20,6 +24,9 @@ use penstock_jobspec::job_id::JobId;
 
 use self::guest::{JobLog, Relays};
 use self::job_list::Listings;
+use self::job_results::JobResults;
+use self::journal::Journal;
+use self::key_watch::KeyWatches;
 use self::watch::{Drained, Watchers};
 use crate::authorize::{PermittedJob, PermittedKey, VisibleJobs};
 use crate::census::Census;
@@ -33,6 +40,9 @@ use crate::rpc::{Handled, Reply, Request};
 pub(crate) struct Queries {
     listings: Listings,
     watchers: Watchers,
+    journal: Journal,
+    pub(crate) results: JobResults,
+    pub(crate) key_watches: KeyWatches,
     pub(crate) relays: Relays,
 }
 
@@ -122,14 +132,31 @@ impl Queries {
         self.watchers.drain_cancel(cx, request)
     }
 
+    /// `job-manager.events-journal`: the events of all jobs.
+    pub(crate) fn open_journal(&mut self, request: Request<'_>) -> Handled {
+        self.journal.open(request)
+    }
+
+    /// `job-manager.events-journal-cancel`.
+    pub(crate) fn cancel_journal(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        self.journal.cancel(cx, request)
+    }
+
+    /// Has the first events of new jobs, with these ids, sent to the readers of all events.
+    pub(crate) fn add_jobs(&mut self, first: JobId, last: JobId) {
+        self.journal.add_jobs(first, last);
+    }
+
     /// Sends an event to the followers of its job.
     pub(crate) fn send_event(&mut self, cx: &mut Context, id: JobId, event: &Event) {
         self.watchers.send_event(cx, id, event);
+        self.journal.send_event(cx, id, event);
     }
 
-    /// Sends the row of a job that has become inactive to the requests that wait for it.
+    /// Sends a job that has become inactive to the requests that wait for it.
     pub(crate) fn report_end(&mut self, cx: &mut Context, id: JobId) {
         self.watchers.report_end(cx, id);
+        self.results.report_end(cx, id);
     }
 
     /// Answers the `drain` and `idle` requests whose jobs have ended.
@@ -140,22 +167,24 @@ impl Queries {
     /// Sends the next parts of open listings, as many as one slice has.
     pub(crate) fn send_listing_parts(&mut self, cx: &mut Context, census: &Census) {
         self.listings.send_slice(cx, census);
+        self.journal.send_slice(cx);
     }
 
     /// Whether a listing can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        self.listings.has_more(cx)
+        self.listings.has_more(cx) || self.journal.has_more(cx)
     }
 
     /// The peers with an open listing.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
-        self.listings.readers()
+        self.listings.readers().chain(self.journal.readers())
     }
 
     /// The numbers of open streams and waits.
     pub(crate) fn stats(&self) -> OutstandingStats {
         let mut stats = self.watchers.stats();
-        stats.followers += self.relays.len() as u64;
+        stats.followers += (self.relays.len() + self.journal.len() + self.key_watches.len()) as u64;
+        stats.waits += self.results.len() as u64;
         stats
     }
 
@@ -164,6 +193,9 @@ impl Queries {
         self.relays.disconnect(cx, origin);
         self.listings.disconnect(origin);
         self.watchers.disconnect(origin);
+        self.journal.disconnect(origin);
+        self.results.disconnect(origin);
+        self.key_watches.disconnect(origin);
     }
 }
 

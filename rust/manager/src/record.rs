@@ -360,6 +360,11 @@ impl Record {
         self.userid
     }
 
+    /// Flags of the submission.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
     /// Urgency, 0 to 31 (RFC 30).
     pub fn urgency(&self) -> u8 {
         self.urgency

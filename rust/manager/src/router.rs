@@ -105,6 +105,13 @@ const fn on_key(topic: &'static str, handler: KeyHandler) -> Route {
     }
 }
 
+const fn on_watched_key(topic: &'static str, handler: KeyHandler) -> Route {
+    Route {
+        mode: Mode::Streaming,
+        ..on_key(topic, handler)
+    }
+}
+
 const fn on_user(topic: &'static str, handler: UserHandler) -> Route {
     Route {
         topic,
@@ -158,11 +165,11 @@ const COMMON_ROUTES: [Route; 3] = {
 };
 
 /// The methods of one service each, sorted by topic.
-const ROUTES: [Route; 42] = {
+const ROUTES: [Route; 47] = {
     use Caller::{Anyone, Owner, Submitter};
     use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
-    use topic::{job_info, job_ingest, job_manager, kvs as kv, pmix};
+    use topic::{job_info, job_ingest, job_manager, kvs as kv, kvs_watch, pmix};
     [
         on_job(
             job_info::EVENTLOG_WATCH,
@@ -205,6 +212,12 @@ const ROUTES: [Route; 42] = {
         }),
         route(job_manager::DRAIN_CANCEL, Anyone, Single, |m, r| {
             m.queries.cancel_drain(&mut m.cx, r)
+        }),
+        route(job_manager::EVENTS_JOURNAL, Owner, Streaming, |m, r| {
+            m.queries.open_journal(r)
+        }),
+        route(job_manager::EVENTS_JOURNAL_CANCEL, Owner, Single, |m, r| {
+            m.queries.cancel_journal(&mut m.cx, r)
         }),
         route(job_manager::EXEC_HELLO, Owner, Single, |m, r| {
             m.exec.hello(&mut m.cx, r)
@@ -265,8 +278,17 @@ const ROUTES: [Route; 42] = {
         on_jobs(job_manager::URGENCY, JobNames::Ids, |m, r, jobs| {
             priority::set_urgency(&mut m.cx, &mut m.bulk, r, jobs)
         }),
+        route(job_manager::WAIT, Owner, Single, |m, r| {
+            m.queries.results.wait(&m.cx, r)
+        }),
+        route(kvs_watch::CANCEL, Owner, Single, |m, r| {
+            m.queries.key_watches.cancel(&mut m.cx, r)
+        }),
+        on_watched_key(kvs_watch::LOOKUP, |m, r, key| {
+            m.queries.key_watches.watch(&mut m.cx, r, key)
+        }),
         route(kv::COMMIT, Owner, Single, |m, r| {
-            kvs::commit(&mut m.cx, &m.scheduler, r)
+            kvs::commit(&mut m.cx, &m.scheduler, &mut m.queries.key_watches, r)
         }),
         route(kv::GETROOT, Anyone, Single, |m, r| kvs::root(&m.cx, r)),
         on_key(kv::LOOKUP, |m, r, key| {
@@ -293,8 +315,8 @@ const ROUTES: [Route; 42] = {
 };
 
 /// The methods that change nothing, sorted by topic: they are served while the store cannot be written.
-const READING: [&str; 17] = {
-    use topic::{job_info, job_list, job_manager, kvs as kv};
+const READING: [&str; 21] = {
+    use topic::{job_info, job_list, job_manager, kvs as kv, kvs_watch};
     [
         job_info::EVENTLOG_WATCH,
         job_info::EVENTLOG_WATCH_CANCEL,
@@ -307,9 +329,13 @@ const READING: [&str; 17] = {
         job_list::WAIT,
         job_list::WAIT_CANCEL,
         job_manager::DRAIN_CANCEL,
+        job_manager::EVENTS_JOURNAL,
+        job_manager::EVENTS_JOURNAL_CANCEL,
         job_manager::HISTORY_GET,
         job_manager::QUEUE_LIST,
         job_manager::QUEUE_STATUS,
+        kvs_watch::CANCEL,
+        kvs_watch::LOOKUP,
         kv::GETROOT,
         kv::LOOKUP,
         kv::NAMESPACE_LIST,

@@ -45,7 +45,7 @@ fn perform(
                     let events = manager.store().resource_events();
                     events.map_err(Error::store)
                 });
-                module.respond_history(&request, events);
+                module.respond_events(&request, events);
             }
             Effect::ReadAllocated(request) => {
                 let allocated = manager
@@ -81,7 +81,7 @@ impl ResourceModule {
 #[pymethods]
 impl ResourceModule {
     #[new]
-    #[pyo3(signature = (manager, resources, *, exclude, properties, executable))]
+    #[pyo3(signature = (manager, resources, *, exclude, properties, executable, now))]
     fn new(
         py: Python<'_>,
         manager: Py<JobManager>,
@@ -89,6 +89,7 @@ impl ResourceModule {
         exclude: Option<String>,
         properties: BTreeMap<String, String>,
         executable: Option<&Bound<'_, PyIdSet>>,
+        now: f64,
     ) -> PyResult<Self> {
         let (jobs, base) = (manager.get(), resources.get().snapshot());
         let executable = executable.map(|ranks| ranks.get().snapshot(py));
@@ -96,7 +97,7 @@ impl ResourceModule {
             let events = jobs.lock()?.store().resource_events().map_err(raised)?;
             let eventlog = events.iter().map(String::as_str);
             let config = config(exclude, properties);
-            penstock_resource::ResourceModule::new(base, config, executable, eventlog)
+            penstock_resource::ResourceModule::new(base, config, executable, eventlog, now)
                 .map_err(raised)
         });
         Ok(Self {

@@ -7,15 +7,15 @@ use penstock_flux::broker::{GroupResponse, NameRequest};
 use penstock_flux::errno::{EINVAL, EIO, ENODATA};
 use penstock_flux::resource::{
     Drain, DrainRequest, ExpirationRequest, GrowRequest, HistoryRequest, HistoryResponse,
-    MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse, StatsResponse,
-    StatusResponse, TargetsRequest,
+    JournalResponse, MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse,
+    StatsResponse, StatusResponse, TargetsRequest,
 };
-use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text};
+use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text, topic};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::{Operation, ResourceSet, Scheduling};
 use penstock_wire::Message;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::event::{Change, Event, Overwrite, Targets};
 use crate::{AcquireProvider, Config, Error, Ledger};
@@ -29,7 +29,7 @@ pub enum Effect {
     /// Append a line to the resource eventlog, and make it durable before the next responses are sent. If that fails, the
     /// module has to be made again from the eventlog.
     Append(String),
-    /// Read the resource eventlog for [`ResourceModule::respond_history`].
+    /// Read the resource eventlog for [`ResourceModule::respond_events`].
     ReadEvents(Message),
     /// Read the resources that are allocated to jobs for [`ResourceModule::respond_sched_status`].
     ReadAllocated(Message),
@@ -70,6 +70,46 @@ struct Monitor {
     ranks: IdSet,
 }
 
+/// The events of the inventory that a journal has beside those of the eventlog: they follow from the start of the instance.
+#[derive(Debug)]
+struct StartEvents {
+    /// The start, in seconds since the epoch.
+    time: f64,
+    /// The inventory at the start.
+    resources: Arc<ResourceSet>,
+    online: IdSet,
+}
+
+/// The time between two of these events, in seconds.
+const START_EVENT_STEP_S: f64 = 1e-6;
+
+impl StartEvents {
+    /// `restart`, `online` and `resource-define`.
+    fn to_rows(&self) -> Vec<Map<String, Value>> {
+        let (ranks, hosts) = (self.resources.ranks(), self.resources.nodelist());
+        let online = self.online.to_string();
+        let contexts = [
+            (
+                "restart",
+                json!({"ranks": ranks.to_string(), "nodelist": hosts.to_string(), "online": ""}),
+            ),
+            ("online", json!({"idset": online})),
+            ("resource-define", json!({"method": "configuration"})),
+        ];
+        let mut time = self.time;
+        let rows = contexts.into_iter().map(|(name, context)| {
+            let row = json!({"timestamp": time, "name": name, "context": context});
+            time += START_EVENT_STEP_S;
+            row
+        });
+        rows.filter_map(|row| match row {
+            Value::Object(row) => Some(row),
+            _ => None,
+        })
+        .collect()
+    }
+}
+
 /// The resource module of an instance.
 ///
 /// Sans-I/O: [`ResourceModule::handle`] takes requests, and the instance performs the [`Effect`]s. Changes are events of
@@ -79,6 +119,9 @@ pub struct ResourceModule {
     ledger: Ledger,
     provider: AcquireProvider,
     monitors: Vec<Monitor>,
+    start: StartEvents,
+    /// The requests that follow the eventlog.
+    journals: Vec<Message>,
     /// The ranks on which the instance can execute jobs; `None` for any.
     executable: Option<IdSet>,
     /// The number of events in the eventlog.
@@ -95,8 +138,8 @@ pub struct ResourceModule {
 }
 
 impl ResourceModule {
-    /// Creates the module of an instance that was started with `base`, and replays its eventlog. Jobs can be executed on
-    /// the ranks `executable`; `None` for any.
+    /// Creates the module of an instance that was started with `base` at the time `now`, and replays its eventlog. Jobs can
+    /// be executed on the ranks `executable`; `None` for any.
     ///
     /// # Errors
     ///
@@ -107,6 +150,7 @@ impl ResourceModule {
         config: Config,
         executable: Option<IdSet>,
         eventlog: impl IntoIterator<Item = &'a str>,
+        now: f64,
     ) -> Result<Self, Error> {
         let mut ledger = Ledger::new(base, config)?;
         let mut events = 0;
@@ -120,6 +164,12 @@ impl ResourceModule {
         let resources = Arc::clone(ledger.resources());
         check_executable(executable.as_ref(), &resources.ranks())?;
         Ok(Self {
+            start: StartEvents {
+                time: now,
+                resources: Arc::clone(&resources),
+                online: ledger.online(),
+            },
+            journals: Vec::new(),
             provider: AcquireProvider::new(resources, ledger.exclude(), &ledger.up()),
             ledger,
             monitors: Vec::new(),
@@ -223,6 +273,15 @@ impl ResourceModule {
 
     fn append(&mut self, line: String) {
         self.events += 1;
+        if !self.journals.is_empty()
+            && let Ok(event) = serde_json::from_str(&line)
+        {
+            let payload = journal_payload(vec![event], None);
+            let journals = self.journals.iter();
+            let responses =
+                journals.map(|request| Message::response_to(request, 0, Some(payload.clone())));
+            self.responses.extend(responses);
+        }
         self.effects.push(Effect::Append(line));
     }
 
@@ -316,6 +375,8 @@ impl ResourceModule {
 
     pub(crate) fn disconnect(&mut self, peer: &[u8], now: f64) {
         self.provider.disconnect(peer);
+        self.journals
+            .retain(|request| request.origin().unwrap_or_default() != peer);
         let monitors = std::mem::take(&mut self.monitors);
         let (ended, others) = monitors
             .into_iter()
@@ -543,9 +604,63 @@ impl ResourceModule {
     }
 
     /// Responds to [`Effect::ReadEvents`].
-    pub fn respond_history(&mut self, request: &Message, events: Result<Vec<String>, Error>) {
-        let handled = self.history(request, events);
+    pub fn respond_events(&mut self, request: &Message, events: Result<Vec<String>, Error>) {
+        let handled = if request.topic() == topic::resource::JOURNAL {
+            self.open_journal(request, events)
+        } else {
+            self.history(request, events)
+        };
         self.respond(request, handled);
+    }
+
+    /// Sends the events so far, then an empty response, then each further event.
+    fn open_journal(&mut self, request: &Message, events: Result<Vec<String>, Error>) -> Handled {
+        let events = events?;
+        let events = events.iter().map(|line| serde_json::from_str(line));
+        let events: Vec<_> = events.collect::<Result<_, _>>().map_err(Error::store)?;
+        let timestamp = |event: &Map<String, Value>| {
+            let time = event.get("timestamp").and_then(Value::as_f64);
+            time.unwrap_or_default()
+        };
+        // The instance may have had other starts before.
+        let is_before = |event: &Map<String, Value>| timestamp(event) <= self.start.time;
+        let (before, after): (Vec<_>, Vec<_>) = events.into_iter().partition(is_before);
+        let resources = self.start.resources.to_json();
+        let parts = [
+            (before, None),
+            (self.start.to_rows(), Some(Json(&resources))),
+            (after, None),
+        ];
+        let parts = parts.into_iter().filter(|(events, _)| !events.is_empty());
+        for (events, r) in parts.chain([(Vec::new(), None)]) {
+            let payload = journal_payload(events, r);
+            self.responses
+                .push(Message::response_to(request, 0, Some(payload)));
+        }
+        let mut request = request.clone();
+        request.set_payload(None);
+        self.journals.push(request);
+        Ok(Reply::Deferred)
+    }
+
+    pub(crate) fn journal(&mut self, request: &Message) -> Handled {
+        request.require_streaming()?;
+        if !request.is_noresponse() {
+            self.push_effect(Effect::ReadEvents(request.clone()));
+        }
+        Ok(Reply::Deferred)
+    }
+
+    pub(crate) fn cancel_journal(&mut self, request: &Message) -> Handled {
+        let StreamCancelRequest { matchtag } = request.read_request()?;
+        let is_named = |journal: &Message| {
+            journal.matchtag == matchtag && journal.origin() == request.origin()
+        };
+        if let Some(index) = self.journals.iter().position(is_named) {
+            let last = Message::error_to(&self.journals.remove(index), ENODATA, "");
+            self.responses.push(last);
+        }
+        Ok(Reply::Empty)
     }
 
     fn history(&self, request: &Message, events: Result<Vec<String>, Error>) -> Handled {
@@ -606,6 +721,10 @@ impl ResourceModule {
         };
         Ok(Reply::Payload(response.to_payload()))
     }
+}
+
+fn journal_payload(events: Vec<Map<String, Value>>, r: Option<Json<'_>>) -> Vec<u8> {
+    JournalResponse { events, r }.to_payload()
 }
 
 /// Checks that jobs can be executed on all ranks of an inventory.

@@ -1,5 +1,5 @@
 use penstock_flux::Credentials;
-use penstock_flux::errno::{ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::role;
 use serde_json::json;
 
@@ -35,7 +35,7 @@ impl Instance {
                     } else {
                         Ok(self.events.clone())
                     };
-                    service.respond_history(&request, events);
+                    service.respond_events(&request, events);
                 }
                 Effect::ReadAllocated(request) => {
                     let allocated = if self.is_broken {
@@ -74,7 +74,7 @@ impl Bench {
         let lines = instance.events.iter().map(String::as_str);
         let base = Arc::new(nodes(count));
         let executable = Some((0..=98).into()).filter(|_| count < 99);
-        let service = ResourceModule::new(base, Config::default(), executable, lines).unwrap();
+        let service = ResourceModule::new(base, Config::default(), executable, lines, 0.5).unwrap();
         Self { service, instance }
     }
 
@@ -371,7 +371,7 @@ fn a_store_that_cannot_be_read_is_an_error_with_a_line_in_the_log() {
 #[test]
 fn a_module_is_not_made_for_ranks_on_which_no_job_can_be_executed() {
     let executable = Some((0..=2).into());
-    let module = ResourceModule::new(Arc::new(nodes(4)), Config::default(), executable, []);
+    let module = ResourceModule::new(Arc::new(nodes(4)), Config::default(), executable, [], 0.5);
     let error = module.unwrap_err();
     assert!(error.is_conflict());
     assert!(error.to_string().contains("does not have ranks 3"));
@@ -512,4 +512,58 @@ fn a_hundred_thousand_nodes_are_a_few_runs() {
     let groups = bench.service.ledger().drains().groups().len();
     assert_eq!((groups, bench.service.ledger().up()), (1, (0..=9).into()));
     assert!(bench.instance.events[0].len() < 200);
+}
+
+#[test]
+fn a_journal_has_the_past_events_the_start_and_each_further_event() {
+    let mut bench = Bench::new(4);
+    let drain = |targets: &str| json!({"targets": targets, "reason": "a"});
+    bench.send("resource.drain", &drain("1"), OWNER, 0, 1);
+    bench.settle();
+    bench.send("resource.journal", &json!({}), OWNER, STREAMING, 7);
+    let sent = bench.settle();
+    let bodies: Vec<Value> = sent.iter().map(body).collect();
+    let names = |body: &Value| -> Vec<String> {
+        let events = body["events"].as_array().unwrap().iter();
+        let names = events.map(|event| event["name"].as_str().unwrap().to_owned());
+        names.collect()
+    };
+    let all: Vec<_> = bodies.iter().map(names).collect();
+    let start = ["restart", "online", "resource-define"].map(str::to_owned);
+    assert_eq!(all, [start.to_vec(), vec!["drain".to_owned()], Vec::new()]);
+    assert_eq!(bodies[0]["R"]["execution"]["nodelist"][0], "node[0-3]");
+    assert!(bodies[1].get("R").is_none());
+    let times: Vec<f64> = bodies[..2]
+        .iter()
+        .flat_map(|body| body["events"].as_array().unwrap())
+        .map(|event| event["timestamp"].as_f64().unwrap())
+        .collect();
+    assert!(times.is_sorted() && times[0] < times[1], "{times:?}");
+    // Events of other readers' changes follow; a change of nothing is no event.
+    bench.send("resource.drain", &drain("2"), OWNER, 0, 1);
+    bench.send("resource.drain", &drain("2"), OWNER, 0, 1);
+    let sent = bench.settle();
+    let journal: Vec<_> = sent
+        .iter()
+        .filter(|message| message.matchtag == 7)
+        .collect();
+    assert_eq!(journal.len(), 1);
+    assert_eq!(body(journal[0])["events"][0]["context"]["idset"], "2");
+    bench.send(
+        "resource.journal-cancel",
+        &json!({"matchtag": 7}),
+        OWNER,
+        0,
+        8,
+    );
+    bench.send("resource.undrain", &json!({"targets": "2"}), OWNER, 0, 9);
+    let sent = bench.settle();
+    let journal: Vec<_> = sent
+        .iter()
+        .filter(|message| message.matchtag == 7)
+        .collect();
+    assert_eq!(
+        journal.iter().map(|end| end.errnum()).collect::<Vec<_>>(),
+        [ENODATA]
+    );
 }

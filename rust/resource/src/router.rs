@@ -59,7 +59,7 @@ const COMMON_ROUTES: [Route; 3] = {
 };
 
 /// The methods of one service each, sorted by topic.
-const ROUTES: [Route; 17] = {
+const ROUTES: [Route; 19] = {
     use Role::{Anyone, Owner};
     [
         route(broker::GROUPS_GET, Anyone, |module, request, _| {
@@ -77,6 +77,12 @@ const ROUTES: [Route; 17] = {
         route(resource::HISTORY, Anyone, |module, request, _| {
             module.push_effect(Effect::ReadEvents(request.clone()));
             Ok(Reply::Deferred)
+        }),
+        route(resource::JOURNAL, Anyone, |module, request, _| {
+            module.journal(request)
+        }),
+        route(resource::JOURNAL_CANCEL, Anyone, |module, request, _| {
+            module.cancel_journal(request)
         }),
         route(resource::MONITOR, Owner, ResourceModule::monitor),
         route(

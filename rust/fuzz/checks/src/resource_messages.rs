@@ -25,7 +25,7 @@ impl Resource {
     /// Checks that the eventlog restores the state.
     fn check_eventlog(&self) {
         let lines = self.eventlog.iter().map(String::as_str);
-        let replayed = ResourceModule::new(inventory(), Config::default(), None, lines)
+        let replayed = ResourceModule::new(inventory(), Config::default(), None, lines, 0.0)
             .expect("the module's own events");
         let (live, replayed) = (self.module.ledger(), replayed.ledger());
         assert_eq!(replayed.resources(), live.resources());
@@ -50,7 +50,7 @@ impl Service for Resource {
                     Effect::Append(line) => self.eventlog.push(line),
                     Effect::ReadEvents(request) => {
                         self.module
-                            .respond_history(&request, Ok(self.eventlog.clone()));
+                            .respond_events(&request, Ok(self.eventlog.clone()));
                     }
                     Effect::ReadAllocated(request) => {
                         let allocated = inventory().restrict(&"0-1".parse().expect("ranks"));
@@ -77,7 +77,7 @@ pub fn check(data: &[u8]) {
 }
 
 fn topics(data: &[u8]) -> BTreeSet<String> {
-    let module = ResourceModule::new(inventory(), Config::default(), None, [])
+    let module = ResourceModule::new(inventory(), Config::default(), None, [], 0.0)
         .expect("an inventory without events");
     let eventlog = Vec::new();
     hold(Resource { module, eventlog }, data)

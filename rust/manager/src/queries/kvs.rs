@@ -8,9 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::errno::{EISDIR, ENOTDIR, EOPNOTSUPP};
 use penstock_flux::kvs::{
-    APPEND, CommitRequest, CommitResponse, Directory, DirectoryResponse, Dirent, LookupRequest,
-    LookupResponse, NO_BLOB, Namespace, NamespaceListResponse, NamespaceRequest, PRIMARY, READDIR,
-    READLINK, ROOTDIR, Reference, RootResponse, TREEOBJ, document_of,
+    APPEND, CommitRequest, CommitResponse, Directory, DirectoryResponse, Dirent, Entry, EntryData,
+    LookupRequest, LookupResponse, NO_BLOB, Namespace, NamespaceListResponse, NamespaceRequest,
+    ObjectResponse, PRIMARY, READDIR, READLINK, ROOTDIR, Reference, RootResponse, Symlink, TREEOBJ,
+    TreeObject, document_of,
 };
 use penstock_flux::{Allocation, RequestError, TypedPayload};
 use penstock_jobspec::job_id::JobId;
@@ -18,6 +19,8 @@ use penstock_rset::ResourceSet;
 
 use super::guest::{self, OutputReader, Relays};
 use super::info;
+use super::key_watch::KeyWatches;
+use super::tree;
 use crate::authorize::PermittedKey;
 use crate::context::Context;
 use crate::exec::ExecPeer;
@@ -29,6 +32,27 @@ enum Write {
     Set(String, Vec<u8>),
     Append(String, Vec<u8>),
     Remove(String),
+    MakeDirectory(String),
+    Link(String, String),
+}
+
+impl Write {
+    fn key(&self) -> &str {
+        match self {
+            Self::Set(key, _)
+            | Self::Append(key, _)
+            | Self::Remove(key)
+            | Self::MakeDirectory(key)
+            | Self::Link(key, _) => key,
+        }
+    }
+}
+
+/// The data of an operation.
+enum Content {
+    Bytes(Vec<u8>),
+    Directory,
+    Link(String),
 }
 
 /// A validated commit; overlaps are checked when it is applied.
@@ -46,8 +70,13 @@ fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
 }
 
 /// `kvs.commit`: all operations or, if one is rejected, none.
-pub(crate) fn commit(cx: &mut Context, scheduler: &SchedulerPeer, request: Request<'_>) -> Handled {
-    let done = check(cx, request).and_then(|commit| apply(cx, scheduler, commit));
+pub(crate) fn commit(
+    cx: &mut Context,
+    scheduler: &SchedulerPeer,
+    watches: &mut KeyWatches,
+    request: Request<'_>,
+) -> Handled {
+    let done = check(cx, request).and_then(|commit| apply(cx, scheduler, watches, commit));
     if let Err(error) = &done {
         cx.complain(format!("kvs.commit rejected: {}", error.text));
     }
@@ -68,13 +97,13 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
             let text = format!("`{key}`: flags {flags}: expected 0, or {APPEND} to append");
             return Err(RequestError::invalid(text));
         }
-        let data = op
-            .dirent
-            .map(|dirent| decode(&op.key, &dirent))
-            .transpose()?;
+        let content = op.dirent.map(|entry| decode(&op.key, entry)).transpose()?;
         match document_of(&op.key) {
             Some((id, "R")) => {
-                let text = data.and_then(|data| String::from_utf8(data).ok());
+                let text = content.and_then(|content| match content {
+                    Content::Bytes(data) => String::from_utf8(data).ok(),
+                    Content::Directory | Content::Link(_) => None,
+                });
                 let text = text.ok_or_else(|| {
                     RequestError::invalid(format!("`{}`: expected the text of an R", op.key))
                 })?;
@@ -98,9 +127,11 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
             }
             None => {
                 let key = site_key(&op.key)?;
-                commit.writes.push(match data {
-                    Some(data) if is_append => Write::Append(key, data),
-                    Some(data) => Write::Set(key, data),
+                commit.writes.push(match content {
+                    Some(Content::Bytes(data)) if is_append => Write::Append(key, data),
+                    Some(Content::Bytes(data)) => Write::Set(key, data),
+                    Some(Content::Directory) => Write::MakeDirectory(key),
+                    Some(Content::Link(target)) => Write::Link(key, target),
                     None => Write::Remove(key),
                 });
             }
@@ -150,21 +181,44 @@ fn check_slots(cx: &Context, id: JobId, r: &ResourceSet) -> Result<(), RequestEr
     Err(RequestError::invalid(text))
 }
 
-fn apply(cx: &mut Context, scheduler: &SchedulerPeer, commit: Commit) -> Handled {
+fn apply(
+    cx: &mut Context,
+    scheduler: &SchedulerPeer,
+    watches: &mut KeyWatches,
+    commit: Commit,
+) -> Handled {
     let claimed = cx.claims.commit(&commit.allocations);
     claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
     for allocation in commit.allocations {
         scheduler.commit_allocation(cx, allocation);
     }
-    for write in commit.writes {
-        match &write {
-            Write::Set(key, data) => cx.store_value(key, Some(data)),
-            Write::Append(key, data) => {
+    // Every link is known before the first write: a commit is applied as a whole or not at all.
+    let writes = commit.writes.into_iter().map(|write| {
+        let key = tree::resolve_parent(cx, write.key())?;
+        Ok((key, write))
+    });
+    let writes: Vec<(String, Write)> = writes.collect::<Result<_, RequestError>>()?;
+    for (key, write) in &writes {
+        match write {
+            Write::Set(_, data) => tree::set(cx, key, data),
+            Write::Append(_, data) => {
                 let before = cx.read_store(|store| store.value(key)).unwrap_or_default();
-                cx.store_value(key, Some(&[before.as_slice(), data].concat()));
+                tree::set(cx, key, &[before.as_slice(), data].concat());
             }
-            Write::Remove(key) => cx.store_value(key, None),
+            Write::Remove(_) => tree::remove(cx, key),
+            Write::MakeDirectory(_) => tree::make_directory(cx, key),
+            Write::Link(_, target) => tree::link(cx, key, target),
         }
+    }
+    for (key, write) in &writes {
+        let appended = match write {
+            Write::Append(_, data) => Some(data.as_slice()),
+            _ => None,
+        };
+        watches.note_write(cx, key, appended);
+    }
+    if !writes.is_empty() {
+        watches.note_commit(cx);
     }
     // The commit that these changes will be part of.
     let rootseq = cx.commits() + 1;
@@ -189,9 +243,26 @@ pub(crate) fn lookup(
         let text = format!("kvs.lookup: flags {flags}: expected those of RFC 11 lookups");
         return Err(RequestError::invalid(text));
     }
+    let key = match key {
+        PermittedKey::Site(key) => {
+            if let Some(target) = tree::link_at(cx, &key, flags)? {
+                let val = TreeObject::Symlink(Symlink::new(target));
+                return Ok(Reply::of(&ObjectResponse { val }));
+            }
+            PermittedKey::Site(tree::resolve(cx, &key)?)
+        }
+        document @ PermittedKey::Document(..) => document,
+    };
     if let Some(entries) = entries(cx, &key) {
+        if flags & READLINK != 0 {
+            return Err(RequestError::invalid("the key is no symbolic link"));
+        }
         if flags & (READDIR | TREEOBJ) == 0 {
             return Err(RequestError::new(EISDIR, "the key is a directory"));
+        }
+        if flags & READDIR == 0 {
+            let val = TreeObject::Reference(Reference::DIRECTORY);
+            return Ok(Reply::of(&ObjectResponse { val }));
         }
         let val = Directory::new(entries);
         return Ok(Reply::of(&DirectoryResponse { val }));
@@ -258,32 +329,37 @@ fn site_key(key: &str) -> Result<String, RequestError> {
 }
 
 /// The entries of the directory that a key names; `None` if it names none.
-fn entries(cx: &Context, key: &PermittedKey) -> Option<BTreeMap<String, Reference>> {
+fn entries(cx: &Context, key: &PermittedKey) -> Option<BTreeMap<String, TreeObject>> {
     match key {
         PermittedKey::Document(job, name) => job_entries(cx, job.id(), name),
         PermittedKey::Site(key) => {
-            let mut entries = site_entries(cx, key);
+            let entries = tree::entries(cx, key);
             if key.is_empty() {
-                entries.insert("job".to_owned(), Reference::DIRECTORY);
+                let mut entries = entries.unwrap_or_default();
+                let jobs = TreeObject::Reference(Reference::DIRECTORY);
+                entries.insert("job".to_owned(), jobs);
                 return Some(entries);
             }
-            entries.extend(id_entries(cx, key));
-            (!entries.is_empty() || key == "job").then_some(entries)
+            let ids = id_entries(cx, key);
+            if ids.is_empty() && key != "job" {
+                return entries;
+            }
+            Some(entries.into_iter().flatten().chain(ids).collect())
         }
     }
 }
 
 fn references<'a>(
     entries: impl IntoIterator<Item = (&'a str, Reference)>,
-) -> BTreeMap<String, Reference> {
+) -> BTreeMap<String, TreeObject> {
     let entries = entries.into_iter();
     entries
-        .map(|(name, entry)| (name.to_owned(), entry))
+        .map(|(name, entry)| (name.to_owned(), TreeObject::Reference(entry)))
         .collect()
 }
 
 /// The entries of a directory of a job.
-fn job_entries(cx: &Context, id: JobId, name: &str) -> Option<BTreeMap<String, Reference>> {
+fn job_entries(cx: &Context, id: JobId, name: &str) -> Option<BTreeMap<String, TreeObject>> {
     let job = cx.jobs.get(id)?;
     let has_started = job.record.has_started();
     match name {
@@ -303,27 +379,8 @@ fn job_entries(cx: &Context, id: JobId, name: &str) -> Option<BTreeMap<String, R
     }
 }
 
-/// The entries of a directory outside of `job`: the next words of the keys in it.
-fn site_entries(cx: &Context, directory: &str) -> BTreeMap<String, Reference> {
-    let prefix = match directory {
-        "" => String::new(),
-        directory => format!("{directory}."),
-    };
-    let keys = cx.read_store(|store| store.keys(&prefix));
-    let mut entries = BTreeMap::new();
-    for key in keys {
-        let rest = key.get(prefix.len()..).unwrap_or_default();
-        let (word, entry) = match rest.split_once('.') {
-            Some((word, _)) => (word, Reference::DIRECTORY),
-            None => (rest, Reference::VALUE),
-        };
-        entries.insert(word.to_owned(), entry);
-    }
-    entries
-}
-
 /// The entries of `job`, or of a directory with a part of an id: the next four digits of the ids of jobs.
-fn id_entries(cx: &Context, key: &str) -> BTreeMap<String, Reference> {
+fn id_entries(cx: &Context, key: &str) -> BTreeMap<String, TreeObject> {
     let mut entries = BTreeMap::new();
     let Some(groups) = key
         .strip_prefix("job")
@@ -353,18 +410,40 @@ fn id_entries(cx: &Context, key: &str) -> BTreeMap<String, Reference> {
             break;
         };
         let group = id.get() >> step;
-        entries.insert(format!("{:04x}", group & 0xffff), Reference::DIRECTORY);
+        let group_directory = TreeObject::Reference(Reference::DIRECTORY);
+        entries.insert(format!("{:04x}", group & 0xffff), group_directory);
         next = (group + 1).checked_mul(1 << step);
     }
     entries
 }
 
-fn decode(key: &str, dirent: &Dirent<'_>) -> Result<Vec<u8>, RequestError> {
-    if *dirent.kind != *Dirent::VAL {
-        let text = format!("`{key}`: expected a dirent of type `val`");
-        return Err(RequestError::invalid(text));
+fn decode(key: &str, entry: Entry<'_>) -> Result<Content, RequestError> {
+    match (&*entry.kind, entry.data) {
+        (Dirent::VAL, EntryData::Bytes(data)) => {
+            let bytes = BASE64.decode(&*data);
+            bytes
+                .map(Content::Bytes)
+                .map_err(|error| RequestError::invalid(format!("`{key}`: invalid base64: {error}")))
+        }
+        (Entry::DIRECTORY, EntryData::Entries(entries)) if entries.is_empty() => {
+            Ok(Content::Directory)
+        }
+        (Entry::SYMLINK, EntryData::Link(link)) => {
+            if link.namespace.is_some_and(|name| name != PRIMARY) {
+                let text = format!("`{key}`: links to other namespaces are not supported");
+                return Err(RequestError::new(EOPNOTSUPP, text));
+            }
+            // A job's documents have an owner of their own, by the key of a request.
+            if link.target == "job" || link.target.starts_with("job.") {
+                let text = format!("`{key}`: links to documents of jobs are not supported");
+                return Err(RequestError::new(EOPNOTSUPP, text));
+            }
+            Ok(Content::Link(site_key(&link.target)?))
+        }
+        _ => {
+            let text =
+                format!("`{key}`: expected a dirent of type `val`, an empty `dir` or a `symlink`");
+            Err(RequestError::invalid(text))
+        }
     }
-    BASE64
-        .decode(&*dirent.data)
-        .map_err(|error| RequestError::invalid(format!("`{key}`: invalid base64: {error}")))
 }

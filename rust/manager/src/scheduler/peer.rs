@@ -185,6 +185,7 @@ mod tests {
         response, writers,
     };
     use crate::handshake::Handshake;
+    use crate::queries::key_watch::KeyWatches;
     use crate::queries::kvs;
     use crate::rpc::Request;
     use crate::settings::Settings;
@@ -212,7 +213,13 @@ mod tests {
         let payload =
             format!(r#"{{"ops":[{{"key":"{key}","dirent":{{"type":"val","data":"{data}"}}}}]}}"#);
         let message = message("kvs.commit", "sched", &payload);
-        kvs::commit(cx, scheduler, Request::new(&message)).unwrap();
+        kvs::commit(
+            cx,
+            scheduler,
+            &mut KeyWatches::default(),
+            Request::new(&message),
+        )
+        .unwrap();
     }
 
     fn respond(scheduler: &mut SchedulerPeer, cx: &mut Context, payload: &str) -> Vec<String> {
