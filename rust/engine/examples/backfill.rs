@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let how = if backfilled { "backfilled" } else { "started" };
                 println!("job {id} {how}: {}", engine.r(id)?.summary());
             }
-            other => println!("{other:?}"),
+            denied @ Decision::Deny { .. } => println!("{denied:?}"),
         }
     }
     if let Some(
