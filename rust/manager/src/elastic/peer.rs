@@ -19,6 +19,7 @@ use crate::authorize::{Permission, PermittedJob};
 use crate::context::Context;
 use crate::effect::{ProbeAnswer, ProbeId, RequestKey};
 use crate::event::Event;
+#[cfg(debug_assertions)]
 use crate::record::Record;
 use crate::rpc::{self, Handled, Reply};
 use crate::state::State;
