@@ -174,6 +174,7 @@ fn open_manager(now: f64) -> Result<Manager, Box<dyn Error>> {
     let mut manager = Manager::open(store, settings(), now)?;
     // A submission of several jobs is open for some time.
     manager.set_submission_slice(1);
+    manager.set_max_ended(0);
     Ok(manager)
 }
 

@@ -19,6 +19,7 @@ use penstock_flux::urgency::{self, EXPEDITE};
 use penstock_flux::{Credentials, JobRequest, RequestError, kvs, pmix};
 use penstock_jobspec::job_id::JobId;
 
+use crate::context::Context;
 use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::record::Record;
 use crate::rpc::Request;
@@ -95,8 +96,9 @@ impl VisibleJobs {
     /// # Errors
     ///
     /// Fails if there is no such job, or if it is not one of them.
-    pub(crate) fn known(self, jobs: &Jobs, id: JobId) -> Result<&Job, RequestError> {
-        let job = jobs.known(id)?;
+    pub(crate) fn known(self, cx: &mut Context, id: JobId) -> Result<&Job, RequestError> {
+        cx.load(id);
+        let job = cx.jobs.known(id)?;
         if self.contain(&job.record) {
             return Ok(job);
         }
@@ -171,7 +173,7 @@ impl NamedJobs {
     }
 
     /// Takes the next job.
-    pub(crate) fn next(&mut self, jobs: &Jobs) -> NextJob {
+    pub(crate) fn next(&mut self, cx: &mut Context) -> NextJob {
         let id = match &mut self.names {
             Names::Ids(ids) => match ids.next() {
                 Some(id) => id,
@@ -184,7 +186,8 @@ impl NamedJobs {
                 last,
                 hidden,
             } => {
-                let Some((id, job)) = jobs.range((*after, Bound::Included(*last))).next() else {
+                let range = (*after, Bound::Included(*last));
+                let Some((id, job)) = cx.jobs.range(range).next() else {
                     return NextJob::End;
                 };
                 *after = Bound::Excluded(id);
@@ -199,7 +202,8 @@ impl NamedJobs {
                 id
             }
         };
-        NextJob::Job(id, job(jobs, self.sender, id))
+        cx.unload_surplus();
+        NextJob::Job(id, job(cx, self.sender, id))
     }
 
     /// The number of ids that are held in memory.
@@ -248,7 +252,7 @@ pub(crate) fn permitted_user(request: Request<'_>) -> Result<PermittedUser, Requ
 
 /// The key that a request names: of a job's document for the owner of the job, any for the instance owner.
 pub(crate) fn permitted_key(
-    jobs: &Jobs,
+    cx: &mut Context,
     request: Request<'_>,
 ) -> Result<PermittedKey, RequestError> {
     let sender = request.sender;
@@ -259,7 +263,7 @@ pub(crate) fn permitted_key(
     })?;
     let document = kvs::document_of(&key);
     if let Some((id, name)) = document.or_else(|| kvs::directory_of(&key).map(|id| (id, ""))) {
-        let job = job(jobs, sender, id)?;
+        let job = job(cx, sender, id)?;
         return Ok(PermittedKey::Document(job, name.to_owned()));
     }
     sender.require_owner(&format!("key `{key}`"))?;
@@ -267,12 +271,12 @@ pub(crate) fn permitted_key(
 }
 
 /// The one job that a request names, if its sender may call the method for it.
-pub(crate) fn permitted_job(rule: JobRule, jobs: &Jobs, request: Request<'_>) -> Permission {
+pub(crate) fn permitted_job(rule: JobRule, cx: &mut Context, request: Request<'_>) -> Permission {
     match rule {
-        JobRule::Owner(key) => permission(key, jobs, request)?,
+        JobRule::Owner(key) => permission(key, cx, request)?,
         JobRule::PendingOwner(key) => {
-            let job = permission(key, jobs, request)??;
-            if jobs.record(job.id()).map(Record::state) == Some(State::Run) {
+            let job = permission(key, cx, request)??;
+            if cx.jobs.record(job.id()).map(Record::state) == Some(State::Run) {
                 let action = "another duration for a running job";
                 request.sender.require_owner(action)?;
             }
@@ -288,14 +292,14 @@ pub(crate) fn permitted_job(rule: JobRule, jobs: &Jobs, request: Request<'_>) ->
 /// The payload names none.
 pub(crate) fn permission(
     key: JobKey,
-    jobs: &Jobs,
+    cx: &mut Context,
     request: Request<'_>,
 ) -> Result<Permission, RequestError> {
     let id = match key {
         JobKey::Id => request.payload::<JobRequest>()?.id,
         JobKey::Job => request.payload::<pmix::AnyRequest>()?.job,
     };
-    Ok(job(jobs, request.sender, id))
+    Ok(job(cx, request.sender, id))
 }
 
 /// The jobs that a request names. One job is checked; several are checked one by one as they are taken.
@@ -305,20 +309,25 @@ pub(crate) fn permission(
 /// The payload names none, or one that the sender may not act on.
 pub(crate) fn permitted_jobs(
     names: JobNames,
-    jobs: &Jobs,
+    cx: &mut Context,
     request: Request<'_>,
 ) -> Result<PermittedJobs, RequestError> {
     let sender = request.sender;
     let payload: JobsRequest = request.payload()?;
     let ids = match (payload.id, payload.ids) {
-        (Some(id), None) => return job(jobs, sender, id).map(PermittedJobs::One),
+        (Some(id), None) => return job(cx, sender, id).map(PermittedJobs::One),
         (None, Some(ids)) => ids,
         (None, None) if payload.all && names == JobNames::IdsOrAll => {
             // A guest means its own jobs.
             let of = payload
                 .userid
                 .or((!sender.is_owner()).then_some(sender.userid));
-            return Ok(PermittedJobs::Several(active(jobs, sender, of, u32::MAX)));
+            return Ok(PermittedJobs::Several(active(
+                &cx.jobs,
+                sender,
+                of,
+                u32::MAX,
+            )));
         }
         _ => {
             return Err(RequestError::invalid(match names {
@@ -362,8 +371,9 @@ fn active(jobs: &Jobs, sender: Credentials, of: Option<u32>, states: u32) -> Nam
 }
 
 /// A job, if the sender may see and change it: its owner or the instance owner.
-pub(crate) fn job(jobs: &Jobs, sender: Credentials, id: JobId) -> Permission {
-    let Job { record, .. } = jobs.known(id)?;
+pub(crate) fn job(cx: &mut Context, sender: Credentials, id: JobId) -> Permission {
+    cx.load(id);
+    let Job { record, .. } = cx.jobs.known(id)?;
     if sender.may_act_for(record.userid()) {
         return Ok(PermittedJob(id));
     }
@@ -471,6 +481,7 @@ mod tests {
         PermittedUser, check, check_registration, has_limits_on_update, has_limits_when_running,
         permitted_job, permitted_jobs, permitted_key, permitted_user, signer, urgency,
     };
+    use crate::context::Context;
     use crate::fixture::{OWNER, add_allocated_job, add_pending_job, context, message};
     use crate::rpc::Request;
     use crate::settings::Settings;
@@ -498,13 +509,14 @@ mod tests {
     fn the_role_of_a_sender_decides() {
         let mut cx = context(Settings::default());
         let id = add_pending_job(&mut cx);
+        let settings = Settings::default();
         let has_role = |sender: Credentials, caller: Caller| {
             let message = sent_by(sender, "");
-            errnum(check(caller, &cx.settings, Request::new(&message)))
+            errnum(check(caller, &settings, Request::new(&message)))
         };
-        let may_act = |sender: Credentials, rule: JobRule, payload: &str| {
+        let mut may_act = |sender: Credentials, rule: JobRule, payload: &str| {
             let message = sent_by(sender, payload);
-            let job = permitted_job(rule, &cx.jobs, Request::new(&message));
+            let job = permitted_job(rule, &mut cx, Request::new(&message));
             assert!(job.as_ref().is_ok_and(|job| job.id() == id) || job.is_err());
             errnum(job.map(drop))
         };
@@ -581,7 +593,8 @@ mod tests {
         let mut cx = context(Settings::default());
         let (pending, running) = (add_pending_job(&mut cx), add_allocated_job(&mut cx));
         let senders = [Credentials::owner(OWNER), user(OWNER), user(GUEST)];
-        let errnums = |check: &dyn Fn(Request<'_>) -> Result<(), RequestError>, payload: &str| {
+        let errnums = |check: &mut dyn FnMut(Request<'_>) -> Result<(), RequestError>,
+                       payload: &str| {
             senders.map(|sender| {
                 let message = sent_by(sender, payload);
                 errnum(check(Request::new(&message)))
@@ -590,16 +603,16 @@ mod tests {
         let (permitted, denied) = (0, errno::EPERM);
 
         let of_job = JobRule::PendingOwner(JobKey::Id);
-        let update = |request: Request<'_>| permitted_job(of_job, &cx.jobs, request).map(drop);
+        let mut update = |request: Request<'_>| permitted_job(of_job, &mut cx, request).map(drop);
         for (id, expected) in [
             (pending, [permitted, permitted, denied]),
             (running, [permitted, denied, denied]),
         ] {
             let payload = json!({"id": id}).to_string();
-            assert_eq!(errnums(&update, &payload), expected, "{payload}");
+            assert_eq!(errnums(&mut update, &payload), expected, "{payload}");
         }
 
-        let history = |request: Request<'_>| {
+        let mut history = |request: Request<'_>| {
             let user = permitted_user(request)?;
             let named = request.payload::<HistoryRequest<'_>>().unwrap().userid;
             assert_eq!(user, PermittedUser(named.unwrap_or(request.sender.userid)));
@@ -616,7 +629,7 @@ mod tests {
                 [permitted, denied, permitted],
             ),
         ] {
-            assert_eq!(errnums(&history, &payload.to_string()), expected);
+            assert_eq!(errnums(&mut history, &payload.to_string()), expected);
         }
 
         let (document, site) = (
@@ -631,12 +644,12 @@ mod tests {
             ),
             ("site.key".to_owned(), site, [permitted, denied, denied]),
         ] {
-            let lookup = |request: Request<'_>| {
-                assert_eq!(permitted_key(&cx.jobs, request)?, named);
+            let mut lookup = |request: Request<'_>| {
+                assert_eq!(permitted_key(&mut cx, request)?, named);
                 Ok(())
             };
             let payload = json!({"key": key}).to_string();
-            assert_eq!(errnums(&lookup, &payload), expected, "{key}");
+            assert_eq!(errnums(&mut lookup, &payload), expected, "{key}");
         }
     }
 
@@ -644,25 +657,25 @@ mod tests {
     fn each_of_several_jobs_is_checked() {
         let mut cx = context(Settings::default());
         let id = add_pending_job(&mut cx);
-        let checked = |names, userid, payload: &str| {
+        let checked = |cx: &mut Context, names, userid, payload: &str| {
             let mut message = message("job-manager.x", "client", payload);
             (message.userid, message.rolemask) = (userid, role::USER);
-            permitted_jobs(names, &cx.jobs, Request::new(&message))
+            permitted_jobs(names, cx, Request::new(&message))
         };
         let one = json!({"id": id}).to_string();
         let both = json!({"ids": [id, 1]}).to_string();
         let all = json!({"all": true}).to_string();
         let of_owner = json!({"all": true, "userid": OWNER}).to_string();
-        let single = checked(JobNames::Ids, OWNER, &one);
+        let single = checked(&mut cx, JobNames::Ids, OWNER, &one);
         assert!(matches!(single, Ok(PermittedJobs::One(PermittedJob(job))) if job == id));
-        let denied = checked(JobNames::Ids, GUEST, &one).map(drop);
+        let denied = checked(&mut cx, JobNames::Ids, GUEST, &one).map(drop);
         assert_eq!(errnum(denied), errno::EPERM);
-        let numbers = |userid, payload: &str| {
-            let permitted = checked(JobNames::IdsOrAll, userid, payload).unwrap();
+        let mut numbers = |userid, payload: &str| {
+            let permitted = checked(&mut cx, JobNames::IdsOrAll, userid, payload).unwrap();
             let PermittedJobs::Several(mut named) = permitted else {
                 panic!("expected several jobs: {permitted:?}");
             };
-            let next = || match named.next(&cx.jobs) {
+            let next = || match named.next(&mut cx) {
                 NextJob::Job(_, job) => Some(Some(errnum(job.map(drop)))),
                 NextJob::Skipped => Some(None),
                 NextJob::End => None,
@@ -675,7 +688,7 @@ mod tests {
         assert!(numbers(GUEST, &all).is_empty());
         assert_eq!(numbers(GUEST, &of_owner), [errno::EPERM]);
         for (names, payload) in [(JobNames::Ids, all), (JobNames::IdsOrAll, "{}".to_owned())] {
-            let none = checked(names, OWNER, &payload).map(drop);
+            let none = checked(&mut cx, names, OWNER, &payload).map(drop);
             assert_eq!(errnum(none), errno::EINVAL);
         }
     }

@@ -78,7 +78,7 @@ impl BulkRequest {
             if changes == 0 {
                 return false;
             }
-            let (position, id, job) = match self.jobs.next(&cx.jobs) {
+            let (position, id, job) = match self.jobs.next(cx) {
                 NextJob::Skipped => continue,
                 NextJob::Job(id, job) => {
                     let position = self.taken;

@@ -1,15 +1,14 @@
 //! Counts of jobs by state, queue and result, and the inactive jobs by age.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 
 use penstock_flux::job_list::{JobCounts, JobStatsResponse};
 use penstock_flux::job_manager::{QueueStats, ResultStats, StageStats, StateStats};
 use penstock_flux::{Histogram, eventlog};
-use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::context::milliseconds;
+use crate::ended::{End, EndedJobs};
 use crate::event::Event;
 use crate::record::Record;
 use crate::state::{JobResult, State};
@@ -30,6 +29,11 @@ pub struct Tally {
     states: [u64; 7],
     results: [u64; 4],
     purged: u64,
+}
+
+/// The end of an inactive job.
+pub(crate) fn end_of(record: &Record) -> End {
+    (milliseconds(record.t_inactive()), record.id())
 }
 
 fn index(bit: u8) -> usize {
@@ -124,8 +128,9 @@ impl Default for Stages {
 pub struct Census {
     whole: Tally,
     queues: BTreeMap<String, Tally>,
-    /// Inactive jobs as (end in milliseconds, id), oldest first.
-    inactive: BTreeSet<(u64, JobId)>,
+    inactive: EndedJobs,
+    /// The queues and results by which inactive jobs are counted, a few for each queue: see [`EndedJobs`].
+    classes: Vec<(Option<String>, Option<JobResult>)>,
     /// Jobs submitted since the manager started.
     submitted: u64,
     /// Jobs that became inactive since the manager started, by result.
@@ -205,16 +210,30 @@ impl Census {
 
     /// Makes an inactive job eligible for purging: its end was reported.
     pub(crate) fn retire(&mut self, record: &Record) {
-        self.inactive
-            .insert((milliseconds(record.t_inactive()), record.id()));
+        let (queue, result) = (record.spec().queue.as_deref(), record.result());
+        let is_it = |class: &(Option<String>, Option<JobResult>)| {
+            class.0.as_deref() == queue && class.1 == result
+        };
+        let class = self.classes.iter().position(is_it).unwrap_or_else(|| {
+            self.classes.push((queue.map(str::to_owned), result));
+            self.classes.len() - 1
+        });
+        let class = u32::try_from(class).unwrap_or(u32::MAX);
+        self.inactive.insert(end_of(record), class);
     }
 
-    /// Counts a job as purged.
-    pub(crate) fn purge(&mut self, record: &Record) {
-        let result = record.result();
-        self.update(record.spec().queue.as_deref(), |tally| tally.forget(result));
-        self.inactive
-            .remove(&(milliseconds(record.t_inactive()), record.id()));
+    /// Counts a job as purged. Returns whether it was inactive.
+    pub(crate) fn purge(&mut self, end: End) -> bool {
+        let Some(class) = self.inactive.remove(end) else {
+            return false;
+        };
+        let (queue, result) = self
+            .classes
+            .get(class as usize)
+            .cloned()
+            .unwrap_or_default();
+        self.update(queue.as_deref(), |tally| tally.forget(result));
+        true
     }
 
     /// The counts of a queue, or of all.
@@ -225,19 +244,9 @@ impl Census {
         }
     }
 
-    /// Inactive jobs as (end in milliseconds, id), oldest first.
-    pub(crate) fn inactive(&self) -> &BTreeSet<(u64, JobId)> {
+    /// Inactive jobs by their end.
+    pub(crate) fn inactive(&self) -> &EndedJobs {
         &self.inactive
-    }
-
-    /// Inactive jobs that ended before one, or all, as (end in milliseconds, id); the last to end first.
-    pub(crate) fn inactive_before(
-        &self,
-        next: Option<(u64, JobId)>,
-    ) -> impl Iterator<Item = (u64, JobId)> {
-        let end = next.map_or(Bound::Unbounded, Bound::Excluded);
-        let inactive = self.inactive.range((Bound::Unbounded, end));
-        inactive.rev().copied()
     }
 
     /// The response to `job-list.job-stats`.

@@ -1,19 +1,24 @@
 //! `Context`: the state that the manager and its peers share (store, settings, jobs, queues, claims),
 //! and the list of effects.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::job_manager::RejectedStats;
-use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, flags, topic};
+use penstock_flux::{
+    JobspecDocument, Matchtags, Payload, RedactedJobspec, RequestError, errno, flags, topic,
+};
+use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
-use penstock_store::{Error as StoreError, Store, Submission};
+use penstock_rset::ResourceSet;
+use penstock_store::{Error as StoreError, JobRecord, Store, Submission};
 use penstock_wire::Message;
 
 use crate::claims::Claims;
-use crate::dialogue::Dialogue;
+use crate::dialogue::{Dialogue, StoredStart};
 use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
@@ -24,13 +29,17 @@ use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
 use crate::settings::Settings;
-use crate::spec::{Checked, Stored};
+use crate::spec::{Checked, Spec, Stored};
+use crate::state::State;
 use crate::storage::Storage;
 
 /// The store's key for the instance's epoch of job ids (RFC 19).
 const EPOCH_META: &str = "epoch_ms";
 
 const MILLISECONDS_PER_DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// The greatest number of inactive jobs that a call has read from the store and still has in memory.
+const MAX_LOADED_JOBS: usize = 1000;
 
 /// An exception to be raised (RFC 21).
 #[derive(Clone, Copy, Debug)]
@@ -212,6 +221,79 @@ impl Context {
     pub(crate) fn discard_job(&mut self, id: JobId) -> Option<Record> {
         self.storage.run(|store| store.discard_job(id));
         self.jobs.discard(id)
+    }
+
+    /// Has an inactive job in memory for the rest of this call, if there is one with this id. To be called before the job
+    /// is looked up by an id that may be of any age.
+    pub(crate) fn load(&mut self, id: JobId) {
+        if self.jobs.is_in_memory(id) {
+            return;
+        }
+        let Some(stored) = self.stored_job(id) else {
+            return;
+        };
+        let jobspec = match self.jobspecs.read_last(stored.spec) {
+            Some(last) => Some(last.clone()),
+            None => self.read_jobspec(stored.spec),
+        };
+        if let Some(jobspec) = jobspec
+            && let Some(record) = inactive_record(&stored, &jobspec.spec)
+        {
+            let request = Arc::clone(&jobspec.request);
+            self.jobspecs.set_read_last(&jobspec);
+            let dialogue = Dialogue::resume(&record, request, StoredStart::Unmarked);
+            self.jobs.insert_loaded(record, dialogue);
+        }
+    }
+
+    /// The facts of a job, whether it is in memory or not.
+    pub(crate) fn record(&self, id: JobId) -> Option<Cow<'_, Record>> {
+        if self.jobs.is_in_memory(id) {
+            return self.jobs.record(id).map(Cow::Borrowed);
+        }
+        let stored = self.stored_job(id)?;
+        let jobspec = self.read_jobspec(stored.spec)?;
+        inactive_record(&stored, &jobspec.spec).map(Cow::Owned)
+    }
+
+    /// Removes the inactive jobs that were read from the store in this call, if there are many.
+    pub(crate) fn unload_surplus(&mut self) {
+        if self.jobs.loaded() >= MAX_LOADED_JOBS {
+            self.jobs.unload();
+        }
+    }
+
+    /// Removes inactive jobs from memory: those that were read, and those that ended longest ago.
+    pub(crate) fn evict_jobs(&mut self) {
+        self.jobs.unload();
+        while let Some(record) = self.jobs.evict() {
+            self.jobspecs.evict(record.into_spec());
+        }
+    }
+
+    /// A job in the store; `None` if there is none, or if it cannot be read.
+    fn stored_job(&self, id: JobId) -> Option<JobRecord> {
+        self.read_undamaged(|store| store.job(id))
+    }
+
+    fn read_jobspec(&self, key: i64) -> Option<Stored> {
+        let text = self.read_undamaged(|store| store.jobspec(key))?;
+        let jobspec = Jobspec::from_json(&text).ok()?;
+        Some(Stored {
+            spec: Arc::new(Spec::new(key, &jobspec)),
+            request: Arc::new(RedactedJobspec::new(&jobspec)),
+        })
+    }
+
+    /// Reads what is absent if it is damaged.
+    fn read_undamaged<T>(
+        &self,
+        read: impl Fn(&Store) -> Result<Option<T>, StoreError>,
+    ) -> Option<T> {
+        self.read_store(|store| match read(store) {
+            Err(error) if error.is_damaged() => Ok(None),
+            read => read,
+        })
     }
 
     /// Logs an event of a job and applies it to the job's record.
@@ -449,8 +531,10 @@ impl Context {
     }
 
     /// Removes a job from the store.
-    pub(crate) fn remove_job(&mut self, id: JobId) {
-        self.storage.run(|store| store.remove_job(id));
+    ///
+    /// Returns the key of its jobspec.
+    pub(crate) fn remove_job(&mut self, id: JobId) -> Option<i64> {
+        self.storage.run(|store| store.remove_job(id))
     }
 
     /// Whether the store has more free pages than it keeps for later writes.
@@ -542,6 +626,28 @@ impl Context {
         let flags = event.flags | flags::PRIVATE;
         self.send(event.with_flags(flags));
     }
+}
+
+/// The facts of a stored job if it is inactive: an active one that is not in memory could not be restored.
+fn inactive_record(stored: &JobRecord, spec: &Arc<Spec>) -> Option<Record> {
+    let r = stored
+        .r
+        .as_deref()
+        .and_then(|r| ResourceSet::from_json(r).ok());
+    let r = r.map(Arc::new);
+    let spec = Arc::clone(spec);
+    let eventlog = stored.eventlog();
+    let record = Record::replay(
+        stored.id,
+        stored.userid,
+        spec,
+        r.as_ref(),
+        &eventlog,
+        |_| {},
+    );
+    record
+        .ok()
+        .filter(|record| record.state() == State::Inactive)
 }
 
 /// Seconds since the epoch as whole milliseconds, rounded down; 0 before the epoch.

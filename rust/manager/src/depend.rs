@@ -125,10 +125,10 @@ pub(crate) fn check(
         let Some(id) = parse(scheme, value)?.antecedent() else {
             continue;
         };
-        let Some(record) = cx.jobs.record(id) else {
+        let Some(record) = cx.record(id) else {
             return Err(invalid(scheme, value, &cx.jobs.unknown(id).text));
         };
-        authorize::check_dependency(&cx.settings, userid, record, scheme, value)?;
+        authorize::check_dependency(&cx.settings, userid, &record, scheme, value)?;
     }
     Ok(())
 }
@@ -205,14 +205,16 @@ impl Dependencies {
         if state != Some(State::Depend) {
             return;
         }
-        let Some(antecedent) = cx.jobs.record(other) else {
+        let facts = cx.record(other).map(|antecedent| {
+            let has_ended = antecedent.state() == State::Inactive;
+            let is_ok = antecedent.result() == Some(JobResult::Completed);
+            (antecedent.t_run() > 0.0, has_ended, is_ok)
+        });
+        let Some((has_run, has_ended, is_ok)) = facts else {
             let reason = cx.jobs.unknown(other).text;
             let note = format!("{description} cannot be met: {reason}");
             return cx.fail_job(id, "dependency", &note);
         };
-        let has_run = antecedent.t_run() > 0.0;
-        let has_ended = antecedent.state() == State::Inactive;
-        let is_ok = antecedent.result() == Some(JobResult::Completed);
         let is_satisfied = match condition {
             Condition::After(_) => has_run,
             Condition::AfterAny(_) => has_ended,

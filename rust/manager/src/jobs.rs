@@ -1,6 +1,6 @@
 //! `Jobs`: the jobs of the instance. No other module logs their events.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -145,9 +145,14 @@ impl HiddenJobs {
     }
 }
 
+/// The number of jobs that stay in memory after their end: these are often asked for. Few in debug builds, which are to
+/// show what depends on more.
+const RECENT_JOBS: usize = if cfg!(debug_assertions) { 2 } else { 8192 };
+
 /// The jobs by id, and their events that are not in the store yet.
 ///
-/// Jobs of submissions that are not complete are [hidden](HiddenJobs): no query finds them.
+/// These are the active jobs, those that ended last, inactive jobs with PMIx requests, and until the end of a call the
+/// inactive jobs that it [has read](crate::context::Context::load) from the store. Jobs of submissions that are not complete are [hidden](HiddenJobs): no query finds them.
 ///
 /// [`log`](Self::log) is the only access to a `&mut Record`: every event applied to a record is in its
 /// log. A part of a [`Dialogue`] is changed with the writer of its peer.
@@ -156,6 +161,14 @@ pub struct Jobs {
     /// Boxed: the nodes of a tree that grows at its end are half empty.
     by_id: BTreeMap<JobId, Box<Job>>,
     hidden: HiddenJobs,
+    /// The inactive jobs that are [to be evicted](Self::evict), in the order of their ends.
+    ended: VecDeque<JobId>,
+    /// The number of these that stay in memory.
+    max_ended: usize,
+    /// The inactive jobs that were read from the store.
+    loaded: BTreeSet<JobId>,
+    /// The greatest id of a job that is in the store alone.
+    greatest_evicted: JobId,
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: BTreeMap<JobId, (u32, String)>,
     greatest_purged: JobId,
@@ -163,7 +176,7 @@ pub struct Jobs {
     active_by_user: BTreeMap<u32, u64>,
     /// Jobs added, changed or removed since the last check of their records.
     #[cfg(debug_assertions)]
-    unchecked: std::collections::BTreeSet<JobId>,
+    unchecked: BTreeSet<JobId>,
 }
 
 impl Jobs {
@@ -172,11 +185,15 @@ impl Jobs {
         let jobs = Self {
             by_id: BTreeMap::new(),
             hidden: HiddenJobs::default(),
+            ended: VecDeque::new(),
+            max_ended: RECENT_JOBS,
+            loaded: BTreeSet::new(),
+            greatest_evicted: JobId::default(),
             unwritten: BTreeMap::new(),
             greatest_purged: JobId::default(),
             active_by_user: BTreeMap::new(),
             #[cfg(debug_assertions)]
-            unchecked: std::collections::BTreeSet::new(),
+            unchecked: BTreeSet::new(),
         };
         let writers = Writers {
             scheduler: SchedulerWriter(()),
@@ -237,7 +254,69 @@ impl Jobs {
     /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
     pub(crate) fn mark_reported(&mut self, id: JobId) -> Option<&Record> {
         let job = self.by_id.get_mut(&id)?;
-        job.dialogue.mark_reported().then_some(&job.record)
+        if !job.dialogue.mark_reported() {
+            return None;
+        }
+        if is_evictable(&job.record) {
+            self.ended.push_back(id);
+        }
+        Some(&job.record)
+    }
+
+    /// Sets the number of jobs that stay in memory after their end.
+    pub(crate) fn set_max_ended(&mut self, jobs: usize) {
+        self.max_ended = jobs;
+    }
+
+    /// Whether a job is in memory, hidden or not; if not, the store may have it.
+    pub(crate) fn is_in_memory(&self, id: JobId) -> bool {
+        self.by_id.contains_key(&id) || id > self.greatest_evicted
+    }
+
+    /// Adds an inactive job that was read from the store, for the rest of this call.
+    pub(crate) fn insert_loaded(&mut self, record: Record, dialogue: Dialogue) {
+        let id = record.id();
+        self.loaded.insert(id);
+        self.by_id.insert(id, Box::new(Job { record, dialogue }));
+    }
+
+    /// The number of inactive jobs that were read from the store.
+    pub(crate) fn loaded(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// Removes the inactive jobs that were read from the store.
+    pub(crate) fn unload(&mut self) {
+        let (by_id, unwritten) = (&mut self.by_id, &self.unwritten);
+        self.loaded.retain(|id| {
+            let is_kept = unwritten.contains_key(id);
+            if !is_kept {
+                by_id.remove(id);
+            }
+            is_kept
+        });
+    }
+
+    /// Removes the job that ended longest ago from memory, if there are enough later ones and its events are in the store.
+    pub(crate) fn evict(&mut self) -> Option<Record> {
+        while self.ended.len() > self.max_ended {
+            let id = *self.ended.front()?;
+            if self.unwritten.contains_key(&id) {
+                return None;
+            }
+            self.ended.pop_front();
+            // Unless it was purged.
+            if let Some(job) = self.by_id.remove(&id) {
+                self.note_evicted(id);
+                return Some(job.record);
+            }
+        }
+        None
+    }
+
+    /// Notes that an inactive job is in the store alone.
+    pub(crate) fn note_evicted(&mut self, id: JobId) {
+        self.greatest_evicted = self.greatest_evicted.max(id);
     }
 
     /// All jobs, the oldest first.
@@ -283,7 +362,7 @@ impl Jobs {
         self.by_id.contains_key(&id) && !self.hidden.contains(id)
     }
 
-    /// Adds a job, new or from the store.
+    /// Adds a job, new or from the store. Of inactive jobs only those with PMIx requests are kept.
     pub(crate) fn insert(&mut self, record: Record, dialogue: Dialogue) {
         #[cfg(debug_assertions)]
         self.unchecked.insert(record.id());
@@ -365,16 +444,16 @@ impl Jobs {
         }
     }
 
-    /// Removes a purged job.
+    /// Removes a purged job. Returns it if it was in memory and not read from the store.
     pub(crate) fn purge(&mut self, id: JobId) -> Option<Job> {
+        #[cfg(debug_assertions)]
+        self.unchecked.insert(id);
+        self.greatest_purged = self.greatest_purged.max(id);
         let job = *self.by_id.remove(&id)?;
         if job.record.state() != State::Inactive {
             Self::count_ends(&mut self.active_by_user, job.record.userid(), 1);
         }
-        #[cfg(debug_assertions)]
-        self.unchecked.insert(id);
-        self.greatest_purged = self.greatest_purged.max(id);
-        Some(job)
+        (!self.loaded.remove(&id)).then_some(job)
     }
 
     /// The greatest id of any purged job.
@@ -390,7 +469,8 @@ impl Jobs {
     /// The greatest id that any job has had.
     pub(crate) fn greatest_id(&self) -> JobId {
         let known = self.by_id.last_key_value().map(|(id, _)| *id);
-        known.unwrap_or_default().max(self.greatest_purged)
+        let gone = self.greatest_evicted.max(self.greatest_purged);
+        known.unwrap_or_default().max(gone)
     }
 
     /// Logs an event: appends its line and applies it to the record. Returns the state before it;
@@ -431,7 +511,7 @@ impl Jobs {
 
     /// Takes the jobs that were added, changed or removed since the last call.
     #[cfg(debug_assertions)]
-    pub(crate) fn take_unchecked(&mut self) -> std::collections::BTreeSet<JobId> {
+    pub(crate) fn take_unchecked(&mut self) -> BTreeSet<JobId> {
         std::mem::take(&mut self.unchecked)
     }
 
@@ -480,6 +560,11 @@ impl Jobs {
     }
 }
 
+/// Whether an inactive job can leave memory: other jobs refer to those with PMIx requests.
+pub(crate) fn is_evictable(record: &Record) -> bool {
+    record.elastic().is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::Job;
@@ -487,6 +572,6 @@ mod tests {
     /// A million jobs may be pending: facts that few of them have are boxed.
     #[test]
     fn a_job_is_small() {
-        assert!(size_of::<Job>() <= 192, "{} bytes", size_of::<Job>());
+        assert!(size_of::<Job>() <= 160, "{} bytes", size_of::<Job>());
     }
 }

@@ -39,6 +39,14 @@ impl Shared {
     }
 }
 
+/// The evicted jobs that refer to a jobspec.
+#[derive(Debug)]
+struct Evicted {
+    jobs: u32,
+    /// Whether another job does.
+    spec: Weak<Spec>,
+}
+
 /// The jobspecs in the store, by key, by stored text and by submitted text.
 ///
 /// Jobs with equal stored texts share the jobspec, in memory and in the store. A submission whose text equals an
@@ -53,9 +61,62 @@ pub(crate) struct JobspecCache {
     sweep_size: usize,
     submitted: HashMap<Arc<str>, Shared>,
     submitted_bytes: usize,
+    /// By key, unless an evicted job is the only one that refers to the jobspec: most jobs may have one of their own.
+    evicted: HashMap<i64, Evicted>,
+    /// The jobspec of the inactive job that was read last.
+    read_last: Option<Stored>,
 }
 
 impl JobspecCache {
+    /// Counts a job that leaves memory as one that refers to its jobspec.
+    pub(crate) fn evict(&mut self, spec: Arc<Spec>) {
+        let (key, weak) = (spec.key, Arc::downgrade(&spec));
+        let is_shared = Arc::into_inner(spec).is_none();
+        if let Some(evicted) = self.evicted.get_mut(&key) {
+            evicted.jobs += 1;
+        } else if is_shared {
+            let evicted = Evicted {
+                jobs: 1,
+                spec: weak,
+            };
+            self.evicted.insert(key, evicted);
+        }
+    }
+
+    /// Counts evicted jobs from before a restart, with a jobspec that other jobs may share.
+    pub(crate) fn restore_evicted(&mut self, key: i64, jobs: u32, spec: Weak<Spec>) {
+        self.evicted.insert(key, Evicted { jobs, spec });
+    }
+
+    /// Whether an evicted job may share the jobspec with other jobs.
+    pub(crate) fn is_of_evicted(&self, key: i64) -> bool {
+        self.evicted.contains_key(&key)
+    }
+
+    /// Counts an evicted job as purged. Returns whether no other job refers to the jobspec.
+    pub(crate) fn purge_evicted(&mut self, key: i64) -> bool {
+        let Some(evicted) = self.evicted.get_mut(&key) else {
+            return true;
+        };
+        evicted.jobs = evicted.jobs.saturating_sub(1);
+        if evicted.jobs > 0 {
+            return false;
+        }
+        let is_unused = evicted.spec.strong_count() == 0;
+        self.evicted.remove(&key);
+        is_unused
+    }
+
+    /// The jobspec of an inactive job that is read, if it is that of the one before.
+    pub(crate) fn read_last(&self, key: i64) -> Option<&Stored> {
+        self.read_last.as_ref().filter(|last| last.spec.key == key)
+    }
+
+    /// Sets the jobspec of the inactive job that was read last.
+    pub(crate) fn set_read_last(&mut self, stored: &Stored) {
+        self.read_last = Some(stored.clone());
+    }
+
     /// Puts a jobspec into the store, unless one with the same text is there and a job refers to it.
     pub(crate) fn intern(&mut self, storage: &mut Storage, checked: Checked) -> Stored {
         let (document, spec, request) = checked.into_parts();
@@ -123,6 +184,7 @@ impl JobspecCache {
     pub(crate) fn remove(&mut self, storage: &mut Storage, key: i64) {
         storage.run(|store| store.remove_jobspec(key));
         // The store may give the key to another jobspec.
+        self.read_last = None;
         if let Some(document) = self.documents.remove(&key) {
             self.document_bytes -= document.text().len();
         }
@@ -294,6 +356,24 @@ mod tests {
         cache.interned.insert(hash(&jobspec.to_text()), found);
         let three = interned(&mut cache, &mut storage, 3);
         assert!(three.spec.key != two.spec.key && three.spec.duration > 2.5);
+    }
+
+    #[test]
+    fn a_jobspec_is_unused_when_the_last_job_is_purged() {
+        let (mut storage, mut cache) = (storage(), JobspecCache::default());
+        let mut spec = |name| stored(&mut cache, &mut storage, name).spec;
+        let (alone, shared, half) = (spec("alone"), spec("shared"), spec("half"));
+        let keys = [&alone, &shared, &half].map(|spec| spec.key);
+        cache.evict(alone);
+        assert!(cache.evicted.is_empty(), "no entry for a single job");
+        assert!(cache.purge_evicted(keys[0]));
+        cache.evict(Arc::clone(&shared));
+        cache.evict(shared);
+        assert!(!cache.purge_evicted(keys[1]) && cache.purge_evicted(keys[1]));
+        cache.evict(Arc::clone(&half));
+        assert!(cache.is_of_evicted(keys[2]));
+        assert!(!cache.purge_evicted(keys[2]), "a job in memory has it");
+        assert!(cache.evicted.is_empty());
     }
 
     #[test]

@@ -205,9 +205,18 @@ pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Even
     release(cx, old);
 }
 
-/// Removes a jobspec from the store if no job refers to it any longer.
+/// Removes the jobspec of a job in memory from the store if no other job refers to it.
 pub(crate) fn release(cx: &mut Context, spec: Arc<Spec>) {
-    if let Some(spec) = Arc::into_inner(spec) {
+    if let Some(spec) = Arc::into_inner(spec)
+        && !cx.jobspecs.is_of_evicted(spec.key)
+    {
         cx.remove_jobspec(spec.key);
+    }
+}
+
+/// Removes the jobspec of a purged job that was in the store alone if no other job refers to it.
+pub(crate) fn release_evicted(cx: &mut Context, key: i64) {
+    if cx.jobspecs.purge_evicted(key) {
+        cx.remove_jobspec(key);
     }
 }

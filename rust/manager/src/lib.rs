@@ -24,6 +24,7 @@ mod steps;
 mod annotations;
 mod dialogue;
 mod elastic_state;
+mod ended;
 mod event;
 mod handshake;
 mod jobs;

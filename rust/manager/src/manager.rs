@@ -82,6 +82,7 @@ impl Manager {
     pub(crate) fn begin(&mut self, now: f64) {
         self.log.advance(now);
         self.cx.now = now;
+        self.cx.evict_jobs();
     }
 
     /// Performs the effects in their order; effects that result from performing one come before the
@@ -280,6 +281,11 @@ impl Manager {
     /// Sets the number of jobs in a slice of a submission, for simulation: it has few jobs.
     pub fn set_submission_slice(&mut self, jobs: u64) {
         self.submissions.set_slice(jobs);
+    }
+
+    /// Sets the number of jobs that stay in memory after their end, for simulation: it has few jobs.
+    pub fn set_max_ended(&mut self, jobs: usize) {
+        self.cx.jobs.set_max_ended(jobs);
     }
 
     /// Takes the lines for the daemon's log since the last call.

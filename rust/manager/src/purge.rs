@@ -8,9 +8,10 @@ use penstock_flux::job_manager::{PurgeRequest, PurgeResponse};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::census::Census;
+use crate::census::{Census, end_of};
 use crate::context::{Context, milliseconds, seconds};
 use crate::effect::Effect;
+use crate::ended::End;
 use crate::error::Error;
 use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
@@ -47,19 +48,20 @@ pub(crate) struct Purger {
 #[derive(Debug)]
 enum Selection {
     /// These.
-    Ids(std::vec::IntoIter<JobId>),
-    /// The oldest inactive jobs, up to this one and its end in milliseconds.
-    Oldest((u64, JobId)),
+    Named(std::vec::IntoIter<End>),
+    /// The oldest inactive jobs, up to this one.
+    Oldest(End),
 }
 
 impl Selection {
     /// Takes the jobs of the next slice.
-    fn take(&mut self, census: &Census) -> Vec<JobId> {
+    fn take(&mut self, census: &Census) -> Vec<End> {
         match self {
-            Self::Ids(ids) => ids.take(JOBS_PER_SLICE).collect(),
+            Self::Named(jobs) => jobs.take(JOBS_PER_SLICE).collect(),
             Self::Oldest(last) => {
-                let oldest = census.inactive().range(..=*last);
-                oldest.map(|(_, id)| *id).take(JOBS_PER_SLICE).collect()
+                let oldest = census.inactive().iter();
+                let oldest = oldest.take_while(|end| end <= last);
+                oldest.take(JOBS_PER_SLICE).collect()
             }
         }
     }
@@ -92,8 +94,8 @@ impl Excess {
         }
     }
 
-    /// The jobs in excess, the oldest first, each with its end in milliseconds.
-    fn of<'a>(&self, census: &'a Census, now: f64) -> impl Iterator<Item = &'a (u64, JobId)> {
+    /// The jobs in excess, the oldest first.
+    fn of(&self, census: &Census, now: f64) -> impl Iterator<Item = End> {
         let inactive = census.inactive();
         let num = self
             .num
@@ -135,8 +137,8 @@ impl Purger {
                 let text = "expected either `ids` or limits";
                 return Err(RequestError::invalid(text));
             }
-            let ids = inactive(cx, ids)?;
-            (ids.len() as u64, Some(Selection::Ids(ids.into_iter())))
+            let jobs = inactive(cx, ids)?;
+            (jobs.len() as u64, Some(Selection::Named(jobs.into_iter())))
         } else {
             // Negative is unlimited, as in Flux; without limits all inactive jobs go.
             let age = purge.age_limit.filter(|age| *age >= 0.0);
@@ -145,7 +147,7 @@ impl Purger {
             let mut count = 0;
             let excess = Excess { age, num };
             let last = excess.of(census, cx.now).inspect(|_| count += 1).last();
-            let selection = last.map(|last| Selection::Oldest(*last));
+            let selection = last.map(Selection::Oldest);
             (count, selection)
         };
         let Some(selection) = selection.filter(|_| purge.force) else {
@@ -173,9 +175,9 @@ impl Purger {
         census: &mut Census,
         open: &mut OpenPurge,
     ) -> Option<PurgeResponse> {
-        let ids = open.selection.take(census);
-        open.count += self.remove(cx, census, &ids);
-        (ids.len() < JOBS_PER_SLICE).then(|| PurgeResponse {
+        let jobs = open.selection.take(census);
+        open.count += self.remove(cx, census, &jobs);
+        (jobs.len() < JOBS_PER_SLICE).then(|| PurgeResponse {
             count: open.count,
             inactives: census.inactive().len() as u64,
         })
@@ -193,23 +195,27 @@ impl Purger {
     }
 
     /// Removes jobs. Returns their number.
-    fn remove(&mut self, cx: &mut Context, census: &mut Census, ids: &[JobId]) -> u64 {
-        if ids.is_empty() {
+    fn remove(&mut self, cx: &mut Context, census: &mut Census, jobs: &[End]) -> u64 {
+        if jobs.is_empty() {
             return 0;
         }
         let mut count = 0;
         // Events that were just logged must not be written after the removal.
         cx.write_events();
         let before = cx.jobs.greatest_purged();
-        for id in ids.iter().copied() {
+        for end in jobs.iter().copied() {
             // It may have been purged meanwhile.
-            let Some(job) = cx.jobs.purge(id) else {
+            if !census.purge(end) {
                 continue;
-            };
+            }
             count += 1;
-            census.purge(&job.record);
-            cx.remove_job(id);
-            jobspecs::release(cx, job.record.into_spec());
+            let (_, id) = end;
+            let key = cx.remove_job(id);
+            match (cx.jobs.purge(id), key) {
+                (Some(job), _) => jobspecs::release(cx, job.record.into_spec()),
+                (None, Some(key)) => jobspecs::release_evicted(cx, key),
+                (None, None) => {}
+            }
             cx.add_effect(Effect::Purged(id));
             self.purged.push(id);
         }
@@ -245,12 +251,12 @@ impl Purger {
             return;
         }
         let excess = Excess::configured(&cx.settings);
-        let excess = excess.of(census, cx.now).map(|(_, id)| *id);
-        let ids: Vec<JobId> = excess.take(JOBS_PER_SLICE).collect();
-        if ids.len() < JOBS_PER_SLICE {
+        let excess = excess.of(census, cx.now);
+        let jobs: Vec<End> = excess.take(JOBS_PER_SLICE).collect();
+        if jobs.len() < JOBS_PER_SLICE {
             self.checked = cx.now;
         }
-        self.remove(cx, census, &ids);
+        self.remove(cx, census, &jobs);
     }
 
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
@@ -275,7 +281,7 @@ impl Purger {
         if num.is_some_and(|num| inactive.len() as u64 > num) {
             return Some(soonest);
         }
-        let oldest = inactive.first().map(|(end, _)| seconds(*end))?;
+        let oldest = inactive.iter().next().map(|(end, _)| seconds(end))?;
         let age = age?;
         // One more millisecond, since the ends are rounded down.
         Some((oldest + age + 0.001).max(soonest))
@@ -288,17 +294,21 @@ impl Purger {
 }
 
 /// The named jobs, each once, if all of them are inactive.
-fn inactive(cx: &Context, mut ids: Vec<JobId>) -> Result<Vec<JobId>, RequestError> {
-    for id in ids.iter().copied() {
+fn inactive(cx: &mut Context, ids: Vec<JobId>) -> Result<Vec<End>, RequestError> {
+    let mut jobs = Vec::new();
+    for id in ids {
+        cx.unload_surplus();
+        cx.load(id);
         let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
         if record.state() != State::Inactive {
             let text = format!("job {id} is active");
             return Err(RequestError::invalid(text));
         }
+        jobs.push(end_of(record));
     }
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
+    jobs.sort_unstable();
+    jobs.dedup();
+    Ok(jobs)
 }
 
 /// Restores from the store which ids must not be allotted again.

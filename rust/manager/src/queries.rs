@@ -87,7 +87,7 @@ impl Queries {
     /// `job-list.list`: opens a listing.
     pub(crate) fn open_listing(
         &mut self,
-        cx: &Context,
+        cx: &mut Context,
         request: Request<'_>,
         visible: VisibleJobs,
     ) -> Handled {

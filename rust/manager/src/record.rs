@@ -56,10 +56,12 @@ pub struct RaisedException {
     pub wait_status: Option<i32>,
 }
 
-/// The facts that pending jobs do not have: of the allocation, the tasks and the hooks.
+/// The facts that pending jobs do not have: of the allocation, the tasks, the hooks and the end.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct RunFacts {
     t_run: f64,
+    t_cleanup: f64,
+    t_inactive: f64,
     annotations: Map<String, Value>,
     allocation: AllocationStage,
     r: Option<Arc<ResourceSet>>,
@@ -76,6 +78,9 @@ struct RunFacts {
 
 /// The facts of a pending job.
 static NOT_RUN: LazyLock<RunFacts> = LazyLock::new(RunFacts::default);
+
+/// The dependencies of most jobs.
+static NO_DEPENDENCIES: BTreeSet<String> = BTreeSet::new();
 
 /// The facts of one job.
 ///
@@ -97,9 +102,11 @@ pub struct Record {
     events: u32,
     t_submit: f64,
     t_depend: f64,
-    t_cleanup: f64,
-    t_inactive: f64,
-    dependencies: BTreeSet<String>,
+    #[expect(
+        clippy::box_collection,
+        reason = "an empty set takes three words, and most jobs have none"
+    )]
+    dependencies: Option<Box<BTreeSet<String>>>,
     memo: Option<Box<Map<String, Value>>>,
     exception: Option<Box<RaisedException>>,
     run: Option<Box<RunFacts>>,
@@ -121,9 +128,7 @@ impl Record {
             events: 0,
             t_submit: 0.0,
             t_depend: 0.0,
-            t_cleanup: 0.0,
-            t_inactive: 0.0,
-            dependencies: BTreeSet::new(),
+            dependencies: None,
             memo: None,
             exception: None,
             run: None,
@@ -197,12 +202,18 @@ impl Record {
             eventlog::DEPENDENCY_ADD => {
                 if let Some(dependency) = event.read::<Dependency<'_>>() {
                     self.dependencies
+                        .get_or_insert_default()
                         .insert(dependency.description.into_string());
                 }
             }
             eventlog::DEPENDENCY_REMOVE => {
-                if let Some(dependency) = event.read::<Dependency<'_>>() {
-                    self.dependencies.remove(&*dependency.description);
+                if let Some(dependency) = event.read::<Dependency<'_>>()
+                    && let Some(dependencies) = &mut self.dependencies
+                {
+                    dependencies.remove(&*dependency.description);
+                    if dependencies.is_empty() {
+                        self.dependencies = None;
+                    }
                 }
             }
             eventlog::ALLOC => {
@@ -263,8 +274,8 @@ impl Record {
         match next {
             State::Depend => self.t_depend = event.timestamp,
             State::Run => self.run_mut().t_run = event.timestamp,
-            State::Cleanup => self.t_cleanup = event.timestamp,
-            State::Inactive => self.t_inactive = event.timestamp,
+            State::Cleanup => self.run_mut().t_cleanup = event.timestamp,
+            State::Inactive => self.run_mut().t_inactive = event.timestamp,
             State::New | State::Priority | State::Sched => {}
         }
     }
@@ -423,17 +434,17 @@ impl Record {
 
     /// Time of entering CLEANUP.
     pub fn t_cleanup(&self) -> f64 {
-        self.t_cleanup
+        self.run().t_cleanup
     }
 
     /// Time of entering INACTIVE.
     pub fn t_inactive(&self) -> f64 {
-        self.t_inactive
+        self.run().t_inactive
     }
 
     /// Descriptions of the unsatisfied dependencies.
     pub fn dependencies(&self) -> &BTreeSet<String> {
-        &self.dependencies
+        self.dependencies.as_deref().unwrap_or(&NO_DEPENDENCIES)
     }
 
     /// Annotations of the allocation, from the `alloc` event.
@@ -600,7 +611,7 @@ mod tests {
         let mut cx = context(Settings::default());
         let (pending, running) = (add_pending_job(&mut cx), add_allocated_job(&mut cx));
         let record = cx.jobs.record(pending).unwrap();
-        assert!(record.run.is_none() && record.dependencies.is_empty());
+        assert!(record.run.is_none() && record.dependencies.is_none());
         assert!(record.memo.is_none() && record.exception.is_none() && record.elastic.is_none());
         assert!(cx.jobs.record(running).unwrap().run.is_some());
     }

@@ -1,7 +1,7 @@
 //! Restart: rebuilds every job from its eventlog and resumes the active ones.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use penstock_flux::eventlog;
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::exec::ExecPeer;
 use crate::hooks::Hooks;
-use crate::jobs::Job;
+use crate::jobs::{Job, is_evictable};
 use crate::policy;
 use crate::priority;
 use crate::purge;
@@ -34,6 +34,9 @@ type RestoreFault = Box<dyn std::error::Error>;
 
 /// The number of jobs read from the store at a time.
 const JOBS_PER_READ: usize = 1000;
+
+/// The number of jobspecs of inactive jobs that are in memory at a start.
+const MAX_RESTORED_JOBSPECS: usize = 4096;
 
 /// The number of pending jobs resumed in one slice: some milliseconds' work.
 const RESUMED_JOBS_PER_SLICE: usize = 500;
@@ -137,6 +140,8 @@ impl Restored {
         }
         self.cx.reserve_id(self.cx.store().greatest_id());
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
+        // By jobspec: the number of jobs that stay in the store alone.
+        let mut evicted: HashMap<i64, u32> = HashMap::new();
         let mut active = Vec::new();
         let mut read = Jobs::default();
         let mut previous = None;
@@ -157,7 +162,11 @@ impl Restored {
                     self.restore_job(&job, previous.as_ref(), &stored)
                 });
                 match restored {
-                    Ok(State::Inactive) => {}
+                    Ok(State::Inactive) => {
+                        if !self.cx.jobs.is_in_memory(id) {
+                            *evicted.entry(job.spec).or_default() += 1;
+                        }
+                    }
                     Ok(_) => active.push(id),
                     Err(fault) => {
                         self.cx
@@ -166,8 +175,26 @@ impl Restored {
                 }
                 previous = Some(job);
             }
+            // Jobs refer to those of some, and a jobspec is often that of the jobs before.
+            if specs.len() > MAX_RESTORED_JOBSPECS {
+                specs.retain(|_, stored| Arc::strong_count(&stored.spec) > 1);
+            }
             if read.last.is_none() {
-                return Ok(active);
+                break;
+            }
+        }
+        self.restore_references(evicted, &specs);
+        Ok(active)
+    }
+
+    /// Counts the references to jobspecs of jobs that stay in the store alone.
+    fn restore_references(&mut self, evicted: HashMap<i64, u32>, specs: &BTreeMap<i64, Stored>) {
+        for (key, jobs) in evicted {
+            let spec = specs.get(&key).map(|stored| Arc::downgrade(&stored.spec));
+            let spec = spec.filter(|spec| spec.strong_count() > 1);
+            if jobs > 1 || spec.is_some() {
+                let spec = spec.unwrap_or_default();
+                self.cx.jobspecs.restore_evicted(key, jobs, spec);
             }
         }
     }
@@ -262,6 +289,10 @@ impl Restored {
             self.elastic.forget_request_job(job.id);
         }
         self.census.enter(&record, state);
+        if state == State::Inactive && is_evictable(&record) {
+            self.cx.jobs.note_evicted(job.id);
+            return Ok(state);
+        }
         let dialogue = Dialogue::resume(
             &record,
             Arc::clone(&stored.request),

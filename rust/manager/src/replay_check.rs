@@ -19,7 +19,7 @@ use penstock_rset::ResourceSet;
 
 use crate::context::Context;
 use crate::elastic::Elastic;
-use crate::jobs::{Job, Jobs};
+use crate::jobs::{Job, Jobs, is_evictable};
 use crate::record::{InvalidEvent, Record};
 use crate::spec::Spec;
 use crate::state::State;
@@ -133,9 +133,8 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
     }
     let jobs = &cx.jobs;
     let (record, stored) = match (jobs.record(id), stored) {
-        (Some(record), Some(stored)) => (record, stored),
+        (record, Some(stored)) => (record, stored),
         (Some(_), None) => return Err(Difference::NotStored),
-        (None, Some(_)) => return Err(Difference::OnlyStored),
         (None, None) if !elastic.agrees_on(id, &Elastic::default()) => {
             return Err(Difference::RequestsLeft);
         }
@@ -156,6 +155,9 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
         requests.replay(id, event);
     });
     let replayed = replayed.map_err(Difference::Eventlog)?;
+    let Some(record) = record else {
+        return compare_evicted(cx, elastic, &replayed);
+    };
     if replayed != *record {
         return Err(Difference::Record {
             eventlog,
@@ -174,6 +176,21 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
     }
     if !elastic.has_timers_of(record, cx.now) {
         return Err(Difference::Timers { eventlog });
+    }
+    Ok(())
+}
+
+/// Checks that a job that is in the store alone has ended, and that nothing else is left of it in memory.
+fn compare_evicted(cx: &Context, elastic: &Elastic, record: &Record) -> Result<(), Difference> {
+    let id = record.id();
+    if record.state() != State::Inactive || !is_evictable(record) {
+        return Err(Difference::OnlyStored);
+    }
+    if !elastic.agrees_on(id, &Elastic::default()) {
+        return Err(Difference::RequestsLeft);
+    }
+    if !cx.claims.agrees_on(id, None, &IdSet::new()) {
+        return Err(Difference::ClaimLeft);
     }
     Ok(())
 }

@@ -190,7 +190,7 @@ const ROUTES: [Route; 47] = {
             Ok(Reply::of(&m.census.stats()))
         }),
         on_rows(topic::job_list::LIST, Streaming, |m, r, visible| {
-            m.queries.open_listing(&m.cx, r, visible)
+            m.queries.open_listing(&mut m.cx, r, visible)
         }),
         route(topic::job_list::LIST_ATTRS, Anyone, Single, |_, _| {
             Ok(Reply::of(&row::attributes()))
@@ -199,7 +199,7 @@ const ROUTES: [Route; 47] = {
             m.queries.cancel_listing(&mut m.cx, r)
         }),
         on_rows(topic::job_list::LIST_ID, Single, |m, r, visible| {
-            job_list::list_id(&m.cx, r, visible)
+            job_list::list_id(&mut m.cx, r, visible)
         }),
         on_rows(topic::job_list::WAIT, Streaming, |m, r, visible| {
             m.queries.wait_for_jobs(&mut m.cx, r, visible)
@@ -431,7 +431,7 @@ impl Manager {
                 format!("{topic}: {}", error.text),
             ));
         }
-        let job = authorize::job(&self.cx.jobs, request.sender, id)?;
+        let job = authorize::job(&mut self.cx, request.sender, id)?;
         let relays = &mut self.queries.relays;
         relays.write_stdin(&mut self.cx, &self.exec, request, &job)
     }
@@ -461,7 +461,7 @@ impl Manager {
             }
             message.require_streaming()?;
         }
-        let jobs = &self.cx.jobs;
+        let cx = &mut self.cx;
         match route.access {
             Access::Role(caller, handler) => {
                 authorize::check(caller, &self.cx.settings, request)?;
@@ -472,11 +472,11 @@ impl Manager {
                 handler(self, request, visible)
             }
             Access::Job(rule, handler) => {
-                let permitted = authorize::permitted_job(rule, jobs, request)?;
+                let permitted = authorize::permitted_job(rule, cx, request)?;
                 handler(self, request, permitted)
             }
             Access::Key(handler) => {
-                let permitted = authorize::permitted_key(jobs, request)?;
+                let permitted = authorize::permitted_key(cx, request)?;
                 handler(self, request, permitted)
             }
             Access::User(handler) => {
@@ -484,15 +484,15 @@ impl Manager {
                 handler(self, request, permitted)
             }
             Access::Jobs(names, handler) => {
-                let permitted = authorize::permitted_jobs(names, jobs, request)?;
+                let permitted = authorize::permitted_jobs(names, cx, request)?;
                 handler(self, request, permitted)
             }
             Access::MatchingJobs(handler) => {
-                let permitted = authorize::matching_jobs(jobs, request)?;
+                let permitted = authorize::matching_jobs(&cx.jobs, request)?;
                 handler(&mut self.cx, &mut self.bulk, request, permitted)
             }
             Access::PmixJob(handler) => {
-                let permission = authorize::permission(JobKey::Job, jobs, request)?;
+                let permission = authorize::permission(JobKey::Job, cx, request)?;
                 handler(self, request, permission)
             }
         }

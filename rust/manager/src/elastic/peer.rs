@@ -505,7 +505,7 @@ mod tests {
         let id = add_pending_job(&mut cx);
         let payload = json!({"job": id, "directive": "new"}).to_string();
         let alloc = message("pmix.alloc", "task", &payload);
-        let job = authorize::job(&cx.jobs, Credentials::owner(OWNER), id);
+        let job = authorize::job(&mut cx, Credentials::owner(OWNER), id);
         elastic.alloc(&mut cx, request(&alloc), job).unwrap();
         assert_eq!(described(&mut cx), ["send pmix.alloc"]);
         assert!(elastic.requests.table.account(id).is_none());
@@ -522,7 +522,7 @@ mod tests {
             "attributes": [{"key": "pmix.alloc.nnodes", "value": 1}],
         });
         let alloc = message("pmix.alloc", "task", &payload.to_string());
-        let job = authorize::job(&cx.jobs, Credentials::owner(OWNER), id);
+        let job = authorize::job(&mut cx, Credentials::owner(OWNER), id);
         elastic.alloc(&mut cx, request(&alloc), job).unwrap();
         let effects = described(&mut cx);
         assert_eq!(effects.first().unwrap(), "log penstock.alloc-request");

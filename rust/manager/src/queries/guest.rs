@@ -151,6 +151,7 @@ fn task_count(cx: &mut Context, id: JobId) -> u64 {
 }
 
 fn jobspec(cx: &mut Context, id: JobId) -> Option<Jobspec> {
+    cx.load(id);
     let document = cx.jobspec_of(id)?;
     Jobspec::from_json(document.text()).ok()
 }

@@ -84,17 +84,13 @@ impl Slice {
 pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) -> Handled {
     let HistoryRequest { slice, .. } = request.payload()?;
     let slice = Slice::parse(&slice)?;
-    let newest_first = cx.jobs.iter().rev();
-    let theirs = newest_first.filter(|job| job.record.userid() == user.userid());
     // The usual slice is of the newest: the others need not be looked at.
     let max = match (slice.start.unwrap_or(0), slice.stop) {
         (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),
         _ => None,
     };
-    let ids: Vec<JobId> = theirs
-        .take(max.unwrap_or(usize::MAX))
-        .map(|job| job.record.id())
-        .collect();
+    let max = max.unwrap_or(usize::MAX);
+    let ids: Vec<JobId> = cx.read_store(|store| store.ids_of_user(user.userid(), max));
     let jobs = slice.of(&ids);
     Ok(Reply::of(&HistoryResponse { jobs }))
 }

@@ -21,6 +21,7 @@ pub(crate) fn document(
     id: JobId,
     key: &str,
 ) -> Result<Option<String>, RequestError> {
+    cx.load(id);
     if !cx.jobs.contains(id) {
         return Ok(None);
     }

@@ -30,6 +30,10 @@ const ROWS_PER_SLICE: usize = 250;
 const JOBS_EXAMINED_PER_SLICE: usize = 10_000;
 /// The same of jobs that are only put in order: no row is made of them.
 const ORDERED_JOBS_PER_SLICE: usize = 50_000;
+/// A job that is read from the store takes as long as examining this many that are in memory.
+const LOOKS_PER_READ_JOB: usize = 40;
+/// The number of ids read at a time.
+const IDS_PER_READ: usize = 1000;
 
 /// The jobs that a listing examines next.
 #[derive(Debug)]
@@ -156,7 +160,11 @@ impl Effort {
 }
 
 impl Listing {
-    fn new(jobs: &Jobs, request: Request<'_>, visible: VisibleJobs) -> Result<Self, RequestError> {
+    fn new(
+        cx: &mut Context,
+        request: Request<'_>,
+        visible: VisibleJobs,
+    ) -> Result<Self, RequestError> {
         let list: ListRequest<'_> = request.payload()?;
         let constraint = list.constraint.map_or("{}", |constraint| constraint.0);
         let constraint: Value = serde_json::from_str(constraint)
@@ -166,7 +174,8 @@ impl Listing {
             constraint => Filter::parse(&constraint)?,
         };
         for id in list.ids.iter().flatten() {
-            visible.known(jobs, *id)?;
+            cx.unload_surplus();
+            visible.known(cx, *id)?;
         }
         let left = match list.max_entries {
             0 => usize::MAX,
@@ -191,7 +200,7 @@ impl Listing {
             left,
             skip: list.skip,
             position,
-            hidden: jobs.hidden().clone(),
+            hidden: cx.jobs.hidden().clone(),
             visible,
         })
     }
@@ -210,28 +219,33 @@ impl Listing {
     }
 
     /// Reads the next rows.
-    fn read_rows(&mut self, jobs: &Jobs, census: &Census, effort: &mut Effort) -> ListingPart {
+    fn read_rows(&mut self, cx: &mut Context, census: &Census, effort: &mut Effort) -> ListingPart {
         let mut rows = Vec::new();
         let none = ListingPosition::Named(Vec::new().into_iter());
         let mut position = std::mem::replace(&mut self.position, none);
         loop {
             let is_complete = match &mut position {
                 ListingPosition::Below(below) => {
-                    let range = jobs.range((Bound::Unbounded, *below)).rev();
-                    let range = range.inspect(|(id, _)| *below = Bound::Excluded(*id));
-                    self.take_rows(range.map(|(_, job)| Some(job)), effort, &mut rows)
+                    let ids = self.ids_below(cx, *below);
+                    let is_end = ids.is_empty();
+                    let ids = ids.into_iter();
+                    let ids = ids.inspect(|id| *below = Bound::Excluded(*id));
+                    if self.take_rows(cx, ids, effort, &mut rows) && self.left > 0 && !is_end {
+                        continue;
+                    }
+                    self.left == 0 || is_end
                 }
                 // A job may have been purged meanwhile.
                 ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
-                    self.take_rows(ids.map(|id| jobs.get(id)), effort, &mut rows)
+                    self.take_rows(cx, ids, effort, &mut rows)
                 }
-                ListingPosition::Ordering(order) => self.order(order, jobs, census, effort),
+                ListingPosition::Ordering(order) => self.order(order, &cx.jobs, census, effort),
                 ListingPosition::Inactive(next) => {
                     let since = milliseconds(self.since);
-                    let ended = census.inactive_before(*next);
+                    let ended = census.inactive().before(*next);
                     let ended = ended.take_while(|(end, _)| *end >= since);
                     let ended = ended.inspect(|key| *next = Some(*key));
-                    self.take_rows(ended.map(|(_, id)| jobs.get(id)), effort, &mut rows)
+                    self.take_rows(cx, ended.map(|(_, id)| id), effort, &mut rows)
                 }
             };
             if !is_complete {
@@ -252,10 +266,24 @@ impl Listing {
         }
     }
 
+    /// The next jobs with smaller ids that the listing may show, the greatest first; none if these were all.
+    fn ids_below(&self, cx: &Context, below: Bound<JobId>) -> Vec<JobId> {
+        if self.filter.may_match_inactive() {
+            let before = match below {
+                Bound::Excluded(id) | Bound::Included(id) => Some(id),
+                Bound::Unbounded => None,
+            };
+            return cx.read_store(|store| store.ids_before(before, IDS_PER_READ));
+        }
+        let jobs = cx.jobs.range((Bound::Unbounded, below)).rev();
+        jobs.map(|(id, _)| id).take(IDS_PER_READ).collect()
+    }
+
     /// Makes rows of jobs. Returns whether these were all, or all that the limit allows.
-    fn take_rows<'a>(
+    fn take_rows(
         &mut self,
-        mut jobs: impl Iterator<Item = Option<&'a Job>>,
+        cx: &mut Context,
+        mut ids: impl Iterator<Item = JobId>,
         effort: &mut Effort,
         rows: &mut Vec<Row>,
     ) -> bool {
@@ -263,11 +291,18 @@ impl Listing {
             if effort.is_spent() {
                 return false;
             }
-            let Some(job) = jobs.next() else {
+            let Some(id) = ids.next() else {
                 break;
             };
-            effort.looks -= 1;
-            if let Some(job) = job.filter(|job| self.shows(job)) {
+            let looks = if cx.jobs.is_in_memory(id) {
+                1
+            } else {
+                cx.unload_surplus();
+                cx.load(id);
+                LOOKS_PER_READ_JOB
+            };
+            effort.looks = effort.looks.saturating_sub(looks);
+            if let Some(job) = cx.jobs.get(id).filter(|job| self.shows(job)) {
                 if self.skip > 0 {
                     self.skip -= 1;
                     continue;
@@ -322,11 +357,11 @@ impl Listings {
     /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first unless the request has an `order`.
     pub(crate) fn list(
         &mut self,
-        cx: &Context,
+        cx: &mut Context,
         request: Request<'_>,
         visible: VisibleJobs,
     ) -> Handled {
-        let listing = Listing::new(&cx.jobs, request, visible)?;
+        let listing = Listing::new(cx, request, visible)?;
         if !request.message.is_noresponse() {
             self.open.push_back(listing);
         }
@@ -359,7 +394,7 @@ impl Listings {
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let ListingPart { rows, is_last } = listing.read_rows(&cx.jobs, census, &mut effort);
+            let ListingPart { rows, is_last } = listing.read_rows(cx, census, &mut effort);
             if !rows.is_empty() {
                 let payload = ListResponse {
                     jobs: rows,
@@ -395,9 +430,9 @@ impl Listings {
 }
 
 /// `job-list.list-id`: one job's row.
-pub(crate) fn list_id(cx: &Context, request: Request<'_>, visible: VisibleJobs) -> Handled {
+pub(crate) fn list_id(cx: &mut Context, request: Request<'_>, visible: VisibleJobs) -> Handled {
     let list: ListIdRequest<'_> = request.payload()?;
-    let job = visible.known(&cx.jobs, list.id)?;
+    let job = visible.known(cx, list.id)?;
     let row = row(job, Attrs::named(&list.attrs));
     Ok(Reply::of(&ListIdResponse { job: row }))
 }

@@ -405,8 +405,8 @@ fn id_entries(cx: &Context, key: &str) -> BTreeMap<String, TreeObject> {
     let last = prefix | u64::MAX.checked_shr(u64::BITS - shift).unwrap_or(0);
     let mut next = Some(prefix);
     while let Some(first) = next.filter(|first| *first <= last) {
-        let range = JobId::new(first)..=JobId::new(last);
-        let Some((id, _)) = cx.jobs.range(range).next() else {
+        let (first, last) = (JobId::new(first), JobId::new(last));
+        let Some(id) = cx.read_store(|store| store.first_id(first, last)) else {
             break;
         };
         let group = id.get() >> step;

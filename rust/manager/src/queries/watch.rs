@@ -127,7 +127,8 @@ impl Watchers {
         let mut left = BTreeSet::new();
         let mut rows = Vec::new();
         for id in wait.ids {
-            let job = visible.known(&cx.jobs, id)?;
+            cx.unload_surplus();
+            let job = visible.known(cx, id)?;
             if job.record.state() == State::Inactive {
                 rows.push(row::row(job, Attrs::ALL));
             } else {

@@ -1,0 +1,173 @@
+//! `EndedJobs`: the inactive jobs by their end. Everything else about them is in the store alone.
+
+use std::collections::VecDeque;
+
+use penstock_jobspec::job_id::JobId;
+
+/// The greatest number of jobs in one chunk.
+const MAX_CHUNK_JOBS: usize = 512;
+
+/// The end of an inactive job in milliseconds, and its id.
+pub(crate) type End = (u64, JobId);
+
+/// An inactive job.
+#[derive(Clone, Copy, Debug)]
+struct EndedJob {
+    end: End,
+    /// The number of its class: see [`Census`](crate::census::Census).
+    class: u32,
+}
+
+/// The inactive jobs by their end, the oldest first.
+///
+/// There may be millions, nearly all of which are added in the order of their ends and removed from the oldest on: they
+/// are in sorted chunks, which are full but for the last one and those that jobs were removed from.
+#[derive(Debug, Default)]
+pub(crate) struct EndedJobs {
+    /// None is empty.
+    chunks: VecDeque<Vec<EndedJob>>,
+    len: usize,
+}
+
+impl EndedJobs {
+    /// The number of jobs.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The index of the chunk in which a job with this end is, or would be.
+    fn chunk_of(&self, end: End) -> usize {
+        let is_before = |chunk: &Vec<EndedJob>| chunk.first().is_some_and(|job| job.end <= end);
+        self.chunks.partition_point(is_before).saturating_sub(1)
+    }
+
+    /// Adds a job, unless it is there.
+    pub(crate) fn insert(&mut self, end: End, class: u32) {
+        let job = EndedJob { end, class };
+        let last = self.chunks.back().and_then(|chunk| chunk.last());
+        let is_last = last.is_none_or(|last| last.end < end);
+        let is_full = |chunk: &Vec<EndedJob>| chunk.len() >= MAX_CHUNK_JOBS;
+        if is_last && self.chunks.back().is_none_or(is_full) {
+            self.chunks.push_back(Vec::with_capacity(MAX_CHUNK_JOBS));
+        }
+        let index = if is_last {
+            self.chunks.len() - 1
+        } else {
+            self.chunk_of(end)
+        };
+        let chunk = &mut self.chunks[index];
+        let Err(position) = chunk.binary_search_by_key(&end, |job| job.end) else {
+            return;
+        };
+        chunk.insert(position, job);
+        self.len += 1;
+        if chunk.len() > MAX_CHUNK_JOBS {
+            let rest = chunk.split_off(MAX_CHUNK_JOBS / 2);
+            self.chunks.insert(index + 1, rest);
+        }
+    }
+
+    /// Removes a job. Returns the number of its class.
+    pub(crate) fn remove(&mut self, end: End) -> Option<u32> {
+        let index = self.chunk_of(end);
+        let chunk = self.chunks.get_mut(index)?;
+        let position = chunk.binary_search_by_key(&end, |job| job.end).ok()?;
+        let class = chunk.remove(position).class;
+        let left = chunk.len();
+        self.len -= 1;
+        if left == 0 {
+            self.chunks.remove(index);
+        } else if self.chunks.len() > index + 1
+            && left + self.chunks[index + 1].len() <= MAX_CHUNK_JOBS / 2
+            && let Some(next) = self.chunks.remove(index + 1)
+        {
+            self.chunks[index].extend(next);
+        }
+        Some(class)
+    }
+
+    /// The ends, the oldest first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = End> {
+        self.chunks.iter().flatten().map(|job| job.end)
+    }
+
+    /// The ends before one, or all, the newest first.
+    pub(crate) fn before(&self, end: Option<End>) -> impl Iterator<Item = End> {
+        let chunks = end.map_or(self.chunks.len(), |end| self.chunk_of(end) + 1);
+        let newest_first = self.chunks.iter().take(chunks).rev();
+        newest_first
+            .flat_map(|chunk| chunk.iter().rev())
+            .map(|job| job.end)
+            .skip_while(move |found| end.is_some_and(|end| *found >= end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use penstock_jobspec::job_id::JobId;
+
+    use super::{EndedJobs, MAX_CHUNK_JOBS};
+
+    #[test]
+    fn the_index_is_a_sorted_map() {
+        let (mut jobs, mut model) = (EndedJobs::default(), BTreeMap::new());
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let most = 4 * MAX_CHUNK_JOBS as u64;
+        // Grows, then shrinks; most jobs are added at the end.
+        for step in 0..4 * most {
+            let time = if random(4) > 0 {
+                step
+            } else {
+                random(step + 1)
+            };
+            let end = (time / 2, JobId::new(random(3)));
+            let class = u32::try_from(random(5)).unwrap();
+            let class = *model.entry(end).or_insert(class);
+            jobs.insert(end, class);
+            for _ in 0..random(2 + 2 * step / (3 * most)) {
+                let end = (random(step + 1) / 2, JobId::new(random(3)));
+                assert_eq!(jobs.remove(end), model.remove(&end));
+            }
+            if step >= 3 * most
+                && let Some((end, class)) = model.pop_first()
+            {
+                assert_eq!(jobs.remove(end), Some(class));
+            }
+        }
+        assert_eq!(jobs.len(), model.len());
+        assert!(jobs.iter().eq(model.keys().copied()));
+        assert!(jobs.before(None).eq(model.keys().rev().copied()));
+        for end in model.keys().step_by(97) {
+            let expected = model.range(..*end).rev().map(|(end, _)| *end);
+            assert!(jobs.before(Some(*end)).eq(expected));
+        }
+        let fullness = jobs.chunks.iter().map(Vec::len);
+        assert!(
+            fullness
+                .clone()
+                .all(|len| (1..=MAX_CHUNK_JOBS).contains(&len))
+        );
+        for end in model.into_keys() {
+            jobs.remove(end);
+        }
+        assert!(jobs.chunks.is_empty() && jobs.len() == 0);
+    }
+
+    #[test]
+    fn a_job_takes_24_bytes() {
+        let mut jobs = EndedJobs::default();
+        let most = 8 * MAX_CHUNK_JOBS as u64;
+        for id in 0..most {
+            jobs.insert((id / 3, JobId::new(id)), 0);
+        }
+        let capacity: usize = jobs.chunks.iter().map(Vec::capacity).sum();
+        assert_eq!(capacity as u64, most);
+        assert_eq!(size_of::<super::EndedJob>(), 24);
+    }
+}
