@@ -1,6 +1,6 @@
 //! The scheduler's state: its phase, its engine, and the outstanding requests on both sides.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use penstock_engine::{Engine, QueueId};
@@ -156,7 +156,9 @@ pub struct Scheduler {
     pub(crate) matchtags: Matchtags,
     pub(crate) hello: Hello,
     /// Alloc requests, by job.
-    pub(crate) allocs: HashMap<JobId, OutstandingAlloc>,
+    ///
+    /// A tree: a table keeps the size that it had behind the longest queue.
+    pub(crate) allocs: BTreeMap<JobId, OutstandingAlloc>,
     pub(crate) last_header: LastHeader,
     /// Jobs whose alloc request was cancelled while their R is committed.
     pub(crate) cancelled_in_commit: HashSet<JobId>,
@@ -187,7 +189,7 @@ impl Scheduler {
             outstanding: HashMap::new(),
             matchtags: Matchtags::default(),
             hello: Hello::default(),
-            allocs: HashMap::new(),
+            allocs: BTreeMap::new(),
             last_header: LastHeader::default(),
             cancelled_in_commit: HashSet::new(),
             retries: CommitRetries::default(),
