@@ -530,11 +530,9 @@ impl Context {
         self.storage.run(|store| store.remove_unsent_start(id));
     }
 
-    /// Removes a job from the store.
-    ///
-    /// Returns the key of its jobspec.
-    pub(crate) fn remove_job(&mut self, id: JobId) -> Option<i64> {
-        self.storage.run(|store| store.remove_job(id))
+    /// Removes jobs from the store. Returns the key of the jobspec of each.
+    pub(crate) fn remove_jobs(&mut self, ids: &[JobId]) -> Vec<(JobId, i64)> {
+        self.storage.run(|store| store.remove_jobs(ids))
     }
 
     /// Whether the store has more free pages than it keeps for later writes.
@@ -549,8 +547,8 @@ impl Context {
 
     /// Removes jobs from those that the store remembers as purged.
     pub(crate) fn forget_purged(&mut self, ids: &[JobId]) {
-        for id in ids.iter().copied() {
-            self.storage.run(|store| store.forget_purged(id));
+        if !ids.is_empty() {
+            self.storage.run(|store| store.forget_purged(ids));
         }
     }
 

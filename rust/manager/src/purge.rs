@@ -199,22 +199,16 @@ impl Purger {
         if jobs.is_empty() {
             return 0;
         }
-        let mut count = 0;
+        // Some may have been purged meanwhile.
+        let known = jobs.iter().filter(|end| census.purge(**end));
+        let ids: Vec<JobId> = known.map(|(_, id)| *id).collect();
         // Events that were just logged must not be written after the removal.
         cx.write_events();
         let before = cx.jobs.greatest_purged();
-        for end in jobs.iter().copied() {
-            // It may have been purged meanwhile.
-            if !census.purge(end) {
-                continue;
-            }
-            count += 1;
-            let (_, id) = end;
-            let key = cx.remove_job(id);
-            match (cx.jobs.purge(id), key) {
-                (Some(job), _) => jobspecs::release(cx, job.record.into_spec()),
-                (None, Some(key)) => jobspecs::release_evicted(cx, key),
-                (None, None) => {}
+        for (id, key) in cx.remove_jobs(&ids) {
+            match cx.jobs.purge(id) {
+                Some(job) => jobspecs::release(cx, job.record.into_spec()),
+                None => jobspecs::release_evicted(cx, key),
             }
             cx.add_effect(Effect::Purged(id));
             self.purged.push(id);
@@ -227,7 +221,7 @@ impl Purger {
             let greatest = greatest.get().to_string();
             cx.store_meta(MAX_PURGED_META, &greatest);
         }
-        count
+        ids.len() as u64
     }
 
     /// Removes the next jobs of a request, and jobs that exceed the configured limits, and releases free pages of the

@@ -164,20 +164,23 @@ impl Queries {
         self.watchers.answer_drains(cx, census);
     }
 
-    /// Sends the next parts of open listings, as many as one slice has.
+    /// Sends the next parts of open listings and of waits for jobs that have ended, as many as one slice has.
     pub(crate) fn send_listing_parts(&mut self, cx: &mut Context, census: &Census) {
         self.listings.send_slice(cx, census);
         self.journal.send_slice(cx);
+        self.watchers.send_slice(cx);
     }
 
-    /// Whether a listing can send its next part.
+    /// Whether a listing, or a wait for jobs that have ended, can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        self.listings.has_more(cx) || self.journal.has_more(cx)
+        let has_more = self.listings.has_more(cx) || self.watchers.has_more(cx);
+        has_more || self.journal.has_more(cx)
     }
 
-    /// The peers with an open listing.
+    /// The peers with such a listing or wait.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
-        self.listings.readers().chain(self.journal.readers())
+        let readers = self.listings.readers().chain(self.watchers.readers());
+        readers.chain(self.journal.readers())
     }
 
     /// The numbers of open streams and waits.

@@ -345,7 +345,7 @@ mod tests {
         let found = difference(&mut cx, &elastic, other);
         assert_eq!(found.unwrap(), "its eventlog gives another claim:");
         cx.jobs.purge(other);
-        cx.remove_job(other);
+        cx.remove_jobs(&[other]);
         let found = difference(&mut cx, &elastic, other);
         assert_eq!(found.unwrap(), "its claim is left");
     }
@@ -387,7 +387,7 @@ mod tests {
     fn a_job_in_the_store_or_in_memory_alone_is_found() {
         let mut cx = context(Settings::default());
         let (first, second) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
-        cx.remove_job(first);
+        cx.remove_jobs(&[first]);
         cx.jobs.purge(second);
         let elastic = Elastic::default();
         let found = [first, second].map(|id| difference(&mut cx, &elastic, id).unwrap());
@@ -395,7 +395,7 @@ mod tests {
             found,
             ["it is not in the store", "it is in the store alone"]
         );
-        cx.remove_job(second);
+        cx.remove_jobs(&[second]);
         assert_eq!(difference(&mut cx, &elastic, second), None);
     }
 
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(found.unwrap(), "its eventlog gives other PMIx requests:");
         // Requests of a job that does not exist.
         cx.jobs.purge(id);
-        cx.remove_job(id);
+        cx.remove_jobs(&[id]);
         let found = difference(&mut cx, &elastic, id);
         assert_eq!(found.unwrap(), "its PMIx requests are left");
     }

@@ -11,9 +11,10 @@ pub(crate) const INSERT: &str = "INSERT INTO common_events VALUES (?, ?, ?)";
 pub(crate) const SELECT: &str = "SELECT iif(last >= ?1 AND EXISTS (SELECT 1 FROM jobs WHERE id = ?1), lines, NULL) \
      FROM common_events WHERE first <= ?1 ORDER BY first DESC LIMIT 1";
 
-/// Removes the lines that a removed job has shared, if there is no other job that they belong to.
+/// Removes the lines that removed jobs with ids from the first to the second parameter have shared, if there is no other job
+/// that they belong to.
 pub(crate) const DELETE_UNUSED: &str = "DELETE FROM common_events \
-     WHERE first = (SELECT max(first) FROM common_events WHERE first <= ?) \
+     WHERE first BETWEEN ifnull((SELECT max(first) FROM common_events WHERE first <= ?1), ?1) AND ?2 \
      AND NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
 
 /// The lines of the jobs of a listing, which is in the order of their ids: jobs that follow each other share a text.

@@ -513,7 +513,7 @@ impl Store {
 
     fn remove_unused_common_events(&mut self, id: JobId) -> Result<(), Error> {
         let what = "cannot remove a job";
-        self.write(what, common_events::DELETE_UNUSED, [key(id)])
+        self.write(what, common_events::DELETE_UNUSED, [key(id), key(id)])
             .map(drop)
     }
 
@@ -650,19 +650,38 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Removes a job: its record, its R and its events. Its jobspec stays, as other jobs may share it. The job is
-    /// remembered as purged until [`Store::forget_purged`]. Returns the key of its jobspec.
+    /// Removes jobs: their records, R and events. Their jobspecs stay, as other jobs may share them. The jobs are
+    /// remembered as purged until [`Store::forget_purged`]. Returns the key of the jobspec of each.
+    ///
+    /// Jobs whose ids follow each other, as those of a submission do, are removed together.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn remove_job(&mut self, id: JobId) -> Result<Option<i64>, Error> {
-        self.write(
-            "cannot remove a job",
-            "INSERT OR IGNORE INTO purged_jobs VALUES (?)",
-            [key(id)],
-        )?;
-        self.discard_job(id)
+    pub fn remove_jobs(&mut self, ids: &[JobId]) -> Result<Vec<(JobId, i64)>, Error> {
+        let what = "cannot remove jobs";
+        let wrap = |source: rusqlite::Error| Error::new(what, &source);
+        let mut specs = Vec::with_capacity(ids.len());
+        for run in runs(ids) {
+            self.write(
+                what,
+                "INSERT OR IGNORE INTO purged_jobs SELECT id FROM jobs WHERE id BETWEEN ? AND ?",
+                run,
+            )?;
+            let sql = "DELETE FROM events WHERE job BETWEEN ? AND ?";
+            self.write(what, sql, run)?;
+            let sql = "DELETE FROM jobs WHERE id BETWEEN ? AND ? RETURNING id, spec";
+            let mut statement = self.connection.prepare_cached(sql).map_err(wrap)?;
+            let removed = statement.query_map(run, |row| {
+                let id: i64 = row.get(0)?;
+                Ok((JobId::new(id.cast_unsigned()), row.get(1)?))
+            });
+            let removed: rusqlite::Result<Vec<_>> = removed.and_then(Iterator::collect);
+            specs.extend(removed.map_err(wrap)?);
+            drop(statement);
+            self.write(what, common_events::DELETE_UNUSED, run)?;
+        }
+        Ok(specs)
     }
 
     /// Marks the jobs with ids from `first` to `last` as those of a submission that is not complete, until
@@ -887,18 +906,17 @@ impl Store {
         )
     }
 
-    /// Forgets a removed job: it has no data outside of the store any longer.
+    /// Forgets removed jobs: they have no data outside of the store any longer.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn forget_purged(&mut self, id: JobId) -> Result<(), Error> {
-        self.write(
-            "cannot forget a purged job",
-            "DELETE FROM purged_jobs WHERE job = ?",
-            [key(id)],
-        )
-        .map(drop)
+    pub fn forget_purged(&mut self, ids: &[JobId]) -> Result<(), Error> {
+        let sql = "DELETE FROM purged_jobs WHERE job BETWEEN ? AND ?";
+        for run in runs(ids) {
+            self.write("cannot forget purged jobs", sql, run)?;
+        }
+        Ok(())
     }
 
     fn job_ids(&self, what: &str, sql: &str) -> Result<Vec<JobId>, Error> {
@@ -1091,6 +1109,12 @@ fn record(
         common_events,
         own_events,
     })
+}
+
+/// Jobs as runs of ids that follow each other: the first and the last id of each.
+fn runs(ids: &[JobId]) -> impl Iterator<Item = [i64; 2]> {
+    let runs = ids.chunk_by(|one, next| one.get().checked_add(1) == Some(next.get()));
+    runs.filter_map(|run| Some([key(*run.first()?), key(*run.last()?)]))
 }
 
 /// A job id as `SQLite`'s signed integer, with the same bits.

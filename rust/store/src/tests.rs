@@ -81,9 +81,9 @@ fn removing_a_job_leaves_the_others_alone() {
         store.set_r(id, "R").unwrap();
     }
     store.set_spec(job(9), new).unwrap();
-    store.remove_job(job(7)).unwrap();
+    assert_eq!(store.remove_jobs(&[job(7)]).unwrap(), [(job(7), old)]);
     assert_eq!(store.purged_jobs().unwrap(), [job(7)]);
-    store.forget_purged(job(7)).unwrap();
+    store.forget_purged(&[job(7)]).unwrap();
     assert!(store.purged_jobs().unwrap().is_empty());
     store.remove_jobspec(old).unwrap();
     assert_eq!(store.jobspec(old).unwrap(), None);
@@ -265,10 +265,24 @@ fn common_events_go_with_the_last_of_their_jobs() {
         count.unwrap()
     };
     for (id, left) in [(5, 2), (7, 2), (4, 2), (6, 1), (9, 1), (8, 0)] {
-        store.remove_job(job(id)).unwrap();
+        store.remove_jobs(&[job(id)]).unwrap();
         assert_eq!(count(&store), left, "{id}");
         assert_eq!(store.eventlog(job(id)).unwrap(), "", "{id}");
     }
+    // Jobs that follow each other are removed together.
+    let mut store = store_with_common_events();
+    let purged = store.purged_jobs().unwrap();
+    assert_eq!(store.remove_jobs(&[3, 5, 6, 7].map(job)).unwrap().len(), 3);
+    let again = store.remove_jobs(&[7, 8, 9].map(job)).unwrap();
+    assert_eq!(
+        again.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        [8, 9].map(job)
+    );
+    assert!(store.purged_jobs().unwrap().len() == purged.len() + 5 && count(&store) > 0);
+    store.remove_jobs(&[4].map(job)).unwrap();
+    assert_eq!(count(&store), 0);
+    store.forget_purged(&[4, 5, 6, 8].map(job)).unwrap();
+    assert_eq!(store.purged_jobs().unwrap(), [7, 9].map(job));
 }
 
 #[test]

@@ -493,8 +493,8 @@ fn add_large_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
 
 fn remove_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
     for id in ids.into_iter().map(JobId::new) {
-        store.remove_job(id).unwrap();
-        store.forget_purged(id).unwrap();
+        store.remove_jobs(&[id]).unwrap();
+        store.forget_purged(&[id]).unwrap();
     }
     store.commit().unwrap();
 }

@@ -77,11 +77,12 @@ impl JobResults {
         if let Some(ended) = self.ended.remove(&id) {
             return Ok(Reply::Payload(ended.response(id).to_payload()));
         }
-        let record = cx.jobs.record(id);
-        let reason = match record {
+        let record = cx.record(id);
+        let facts = record.map(|record| (is_waitable(&record), record.state()));
+        let reason = match facts {
             None => "there is no such job",
-            Some(record) if !is_waitable(record) => "it was not submitted as waitable",
-            Some(record) if record.state() == State::Inactive => "its result has been taken",
+            Some((false, _)) => "it was not submitted as waitable",
+            Some((_, State::Inactive)) => "its result has been taken",
             Some(_) if self.named.contains_key(&id) => "another request waits for it",
             Some(_) => {
                 self.named.insert(id, request.message.header());

@@ -93,7 +93,12 @@ impl Reader {
     fn catch_up(&mut self, cx: &mut Context) {
         for _ in 0..JOBS_PER_SLICE {
             if let Some(after) = self.past {
-                let next = next_job(cx, (after, Bound::Unbounded));
+                let next = if self.is_full {
+                    next_job(cx, (after, Bound::Unbounded))
+                } else {
+                    let mut jobs = cx.jobs.range((after, Bound::Unbounded));
+                    jobs.next().map(|(id, job)| (id, job.record.state()))
+                };
                 self.past = next.map(|(id, _)| Bound::Excluded(id));
                 match next {
                     Some((id, state)) if self.is_full || state != State::Inactive => {
@@ -140,10 +145,30 @@ impl Reader {
     }
 }
 
-/// The first job with an id in a range, and its state.
-fn next_job(cx: &Context, ids: (Bound<JobId>, Bound<JobId>)) -> Option<(JobId, State)> {
-    let (id, job) = cx.jobs.range(ids).next()?;
-    Some((id, job.record.state()))
+/// The first job with an id in a range, and its state. It is in memory for the rest of this call.
+fn next_job(
+    cx: &mut Context,
+    (first, last): (Bound<JobId>, Bound<JobId>),
+) -> Option<(JobId, State)> {
+    let mut first = match first {
+        Bound::Excluded(id) => id.successor(),
+        Bound::Included(id) => id,
+        Bound::Unbounded => JobId::default(),
+    };
+    let last = match last {
+        Bound::Included(id) | Bound::Excluded(id) => id,
+        Bound::Unbounded => JobId::new(u64::MAX),
+    };
+    loop {
+        let id = cx.read_store(|store| store.first_id(first, last))?;
+        cx.unload_surplus();
+        cx.load(id);
+        if let Some(record) = cx.jobs.record(id) {
+            return Some((id, record.state()));
+        }
+        // It could not be restored.
+        first = id.successor();
+    }
 }
 
 /// The jobspec of a job without its environment.

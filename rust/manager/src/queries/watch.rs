@@ -1,6 +1,6 @@
 //! `Watchers`: streams that stay open, and requests that wait for jobs to end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_flux::errno::ECANCELED;
 use penstock_flux::eventlog;
@@ -22,6 +22,8 @@ use crate::state::State;
 
 /// Rows in one response of a stream.
 const ROWS_PER_RESPONSE: usize = 1000;
+/// Jobs that are read from the store in one slice.
+const JOBS_READ_PER_SLICE: usize = 250;
 
 /// A request that follows a log of a job.
 #[derive(Debug)]
@@ -36,6 +38,21 @@ struct Wait {
     request: Message,
     /// The jobs that are not inactive yet.
     left: BTreeSet<JobId>,
+    /// The jobs that are not in memory: their rows are still to be read, in slices.
+    unread: std::vec::IntoIter<JobId>,
+    visible: VisibleJobs,
+}
+
+impl Wait {
+    fn has_ended(&self) -> bool {
+        self.left.is_empty() && self.unread.len() == 0
+    }
+
+    fn can_read(&self, cx: &Context) -> bool {
+        let origin = self.request.origin();
+        let is_backlogged = origin.is_some_and(|origin| cx.backlogged.contains(origin));
+        self.unread.len() > 0 && !is_backlogged
+    }
 }
 
 /// The condition of a `drain` or `idle` request, for one queue or for all.
@@ -75,6 +92,8 @@ pub(crate) struct Watchers {
     /// Each awaited job with the number of a wait for it.
     awaited: BTreeSet<(JobId, u64)>,
     next_wait: u64,
+    /// The waits with jobs whose rows are to be read, the one whose slice is next in front.
+    unread: VecDeque<u64>,
     /// Requests by condition: each tally is checked once, whatever the number of requests.
     drains: BTreeMap<DrainCondition, Vec<Message>>,
 }
@@ -124,10 +143,13 @@ impl Watchers {
         visible: VisibleJobs,
     ) -> Handled {
         let wait: WaitRequest = request.payload()?;
-        let mut left = BTreeSet::new();
+        let (mut left, mut unread) = (BTreeSet::new(), Vec::new());
         let mut rows = Vec::new();
         for id in wait.ids {
-            cx.unload_surplus();
+            if !cx.jobs.is_in_memory(id) {
+                unread.push(id);
+                continue;
+            }
             let job = visible.known(cx, id)?;
             if job.record.state() == State::Inactive {
                 rows.push(row::row(job, Attrs::ALL));
@@ -138,15 +160,78 @@ impl Watchers {
         for chunk in rows.chunks(ROWS_PER_RESPONSE) {
             cx.respond_with(request.message, &rows_response(chunk.to_vec()));
         }
-        if left.is_empty() {
+        if left.is_empty() && unread.is_empty() {
             return Err(RequestError::end_of_stream());
         }
         let number = self.next_wait;
         self.next_wait += 1;
         self.awaited.extend(left.iter().map(|id| (*id, number)));
-        let request = request.message.header();
-        self.waits.insert(number, Wait { request, left });
+        if !unread.is_empty() {
+            self.unread.push_back(number);
+        }
+        let wait = Wait {
+            request: request.message.header(),
+            left,
+            unread: unread.into_iter(),
+            visible,
+        };
+        self.waits.insert(number, wait);
         Ok(Reply::Deferred)
+    }
+
+    /// Sends the next rows of a wait for jobs that are not in memory. A job that is unknown or not visible ends the stream.
+    pub(crate) fn send_slice(&mut self, cx: &mut Context) {
+        let waits = &self.waits;
+        self.unread.retain(|number| waits.contains_key(number));
+        let can_read = |number: &u64| waits.get(number).is_some_and(|wait| wait.can_read(cx));
+        let next = self.unread.iter().position(can_read);
+        let Some(number) = next.and_then(|index| self.unread.remove(index)) else {
+            return;
+        };
+        let Some(wait) = self.waits.get_mut(&number) else {
+            return;
+        };
+        let mut rows = Vec::new();
+        let mut fault = None;
+        for id in wait.unread.by_ref().take(JOBS_READ_PER_SLICE) {
+            match wait.visible.known(cx, id) {
+                Ok(job) => rows.push(row::row(job, Attrs::ALL)),
+                Err(error) => {
+                    fault = Some(error);
+                    break;
+                }
+            }
+        }
+        if !rows.is_empty() {
+            cx.respond_with(&wait.request, &rows_response(rows));
+        }
+        let has_ended = wait.has_ended();
+        if has_ended || fault.is_some() {
+            let end = fault.unwrap_or_else(RequestError::end_of_stream);
+            if let Some(request) = self.remove_wait(number) {
+                cx.reject(&request, &end);
+            }
+        } else if wait.unread.len() > 0 {
+            self.unread.push_back(number);
+        }
+    }
+
+    /// Whether [`send_slice`](Self::send_slice) has something to send.
+    pub(crate) fn has_more(&self, cx: &Context) -> bool {
+        let mut waits = self
+            .unread
+            .iter()
+            .filter_map(|number| self.waits.get(number));
+        waits.any(|wait| wait.can_read(cx))
+    }
+
+    /// The peers with a wait for jobs that are not in memory.
+    pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
+        let waits = self
+            .unread
+            .iter()
+            .filter_map(|number| self.waits.get(number));
+        waits.filter_map(|wait| wait.request.origin())
     }
 
     /// Sends the row of a job that has become inactive to the requests that wait for it.
@@ -164,7 +249,7 @@ impl Watchers {
             };
             wait.left.remove(&id);
             cx.respond_with(&wait.request, &payload);
-            if wait.left.is_empty() {
+            if wait.has_ended() {
                 cx.end_stream(&wait.request);
                 self.waits.remove(&number);
             }
