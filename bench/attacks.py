@@ -119,6 +119,9 @@ def main() -> int:
                     time.sleep(INTERVAL_S)
                 busy = measure(client, pid, args.seconds)
                 count = rounds.value
+            if count == 0:
+                # The figures would be those of a quiet instance.
+                raise RuntimeError(f"{attack.__name__}: no round of the attack ended")
         shutil.rmtree(folder)
         p50, p99 = busy.quantile(0.5), busy.quantile(0.99)
         is_met = (

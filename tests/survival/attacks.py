@@ -77,7 +77,7 @@ def connections(uri: str, number: int) -> None:
 
 
 def large_requests(uri: str, number: int) -> None:
-    """Five drains of 12 MiB with routes of others, which stay outstanding until the end."""
+    """Five drains of 12 MiB, which stay outstanding until the connection is closed."""
     connection = _raw(uri)
     if connection is None:
         return
@@ -93,7 +93,7 @@ def large_requests(uri: str, number: int) -> None:
 def repeated_keys(uri: str, number: int) -> None:
     """A lookup that names one document 20,000 times."""
     with Client(uri, timeout=TIMEOUT_S) as client:
-        job = client.submit({**SPEC, "attributes": SPEC["attributes"]}, urgency=0)
+        job = client.submit(SPEC, urgency=0)
         client.rpc("job-info.lookup", {"id": job, "keys": ["jobspec"] * 20_000})
         client.cancel([job])
 
