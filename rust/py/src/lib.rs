@@ -24,7 +24,7 @@ mod store;
 mod wire;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: penstock_malloc::Malloc = penstock_malloc::Malloc;
 
 /// The compiled core of Penstock.
 #[pymodule]
