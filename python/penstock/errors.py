@@ -275,6 +275,10 @@ class InventoryError(Error, ValueError):
     """The inventory cannot be determined; the text says what is wrong and where."""
 
 
+class RecordingError(Error, ValueError):
+    """A file is not a recording of messages; the text names the line."""
+
+
 class OutputError(Error, OSError):
     """An output file cannot be opened, or its template cannot be filled in."""
 

@@ -52,7 +52,9 @@ RESOURCES = {
             "client/trio_connection.py": "the client for Trio",
             "client/asyncio_connection.py": "the client for asyncio",
             "executor/worker.py": "wakes the executor's thread",
+            "recording/proxy.py": "the socket whose messages are recorded",
             "sched.py": "wakes the scheduler's process at a signal",
+            "testing/fakebroker.py": "the socket of a scripted broker",
             "web/server.py": "the socket of the pages",
         },
     ),
@@ -64,6 +66,7 @@ RESOURCES = {
             "cli/alloc.py": "the command of `penstock alloc`",
             "compat/ClusterShell/NodeUtils.py": "the commands of a source of groups",
             "cli/attach.py": "stops and interrupts itself",
+            "cli/record.py": "the command whose messages are recorded",
             "cli/terminal.py": "the process that restores the terminal",
             "cli/exec.py": "executes `penstock-exec`",
             "cli/start.py": "executes the daemon again",
@@ -73,7 +76,11 @@ RESOURCES = {
     ),
     "the store: use `System.open_manager`": Resource(
         r"penstock\._core\.JobManager|sqlite3\..*",
-        {HOST: "the real store", "instance/broker.py": "whether a service is the real job manager"},
+        {
+            HOST: "the real store",
+            "instance/broker.py": "whether a service is the real job manager",
+            "testing/memoryinstance.py": "a store in memory",
+        },
     ),
     "a thread: use `System.in_thread`": Resource(
         r"threading\.(Thread|Timer)|_thread\..*|trio\.to_thread\..*"
@@ -84,6 +91,9 @@ RESOURCES = {
             "cli/attach.py": "reads standard input beside the output",
             "executor/worker.py": "the thread of an executor",
             "instance/pmix_server.py": "connects to servers in directories of guests",
+            "recording/proxy.py": "one for each direction of a connection",
+            "testing/fakebroker.py": "serves the connections beside a test",
+            "testing/memoryinstance.py": "runs the instance beside a test",
         },
     ),
     "a file: use the `System`": Resource(

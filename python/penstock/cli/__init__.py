@@ -64,6 +64,8 @@ VERBS = {
     "completion": ("completion", "complete command lines in bash, zsh and fish"),
     "dmesg": ("dmesg", "show the log of an instance"),
     "store": ("store", "check, copy, replace and repair the database of jobs"),
+    "record": ("record", "record the messages between clients and an instance"),
+    "replay": ("replay", "show a recording, or send it to an instance again"),
     "sched": ("sched", "run a scheduler as a process of its own"),
     "flux": ("flux", "show the folder of the broker module for Flux"),
     "exec": ("exec", "run jobs in a process of its own, whose tasks outlive it"),
@@ -81,7 +83,7 @@ GROUPS = {
     "jobs": (),
     "the instance": tuple(
         "start stop shutdown restart top web uptime queue resource services ping stats dmesg"
-        " store sched exec config uri completion".split()
+        " record replay store sched exec config uri completion".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "nodeset", "R"),
