@@ -44,6 +44,29 @@ def test_queues_have_their_nodes_and_are_stopped_alone(start_cluster):
         assert exception["note"] == note
 
 
+def test_predictions_while_another_scheduler_is_loaded(start_cluster):
+    with start_cluster(2) as flux:
+        flux.flux("module", "remove", "sched-penstock")
+        flux.flux("module", "load", "sched-simple")
+        running = flux.submit("-N2", "-t1h", "sleep", "inf")
+        pending = flux.flux("submit", "-N1", "-t1h", "true")
+        flux.flux("resource", "drain", "1")
+        done = flux.penstock("estimate", "--uri", flux.uri, "--json")
+        row = json.loads(done.stdout)
+        assert row["id"] == pending
+        ends = json.loads(flux.flux("job", "info", running, "R"))["execution"]["expiration"]
+        assert row["start"] == ends
+        assert "the scheduler of the instance does not answer" in done.stderr
+        explained = flux.penstock("explain", "--policy", "fcfs", pending)
+        assert explained.stdout.startswith(f"{pending}: needs 1 whole node: none is free")
+        earlier = flux.penstock("what-if", "cancel", running)
+        assert "1 other job would start earlier" in earlier.stdout
+        done = flux.penstock("sim", "--from-flux", "--json")
+        simulation = json.loads(done.stdout)
+        assert simulation["workload"]["jobs"] == 2
+        assert simulation["machine"]["nodes"] == 1
+
+
 def test_drained_nodes_get_no_jobs_until_they_are_undrained(start_cluster):
     with start_cluster(2) as flux:
         flux.flux("resource", "drain", "0", "broken", "fan")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli import planned
 from penstock.cli.arguments import whole
 from penstock.cli.ids import JobIds
-from penstock.cli.planned import accuracy, answering, by_states
+from penstock.cli.planned import Planner, accuracy, by_states
 from penstock.cli.rows import tell
 from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
@@ -27,6 +28,7 @@ The last line shows the accuracy so far: actual starts against the estimates at 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
+    planned.register(parser)
     add("--json", action="store_true", help="one object a job, with seconds since the epoch")
     add("-n", "--no-header", action="store_true", help="only the lines of the jobs")
     add(
@@ -43,18 +45,20 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     rows: list[StartEstimate] = []
     seen: Accuracy | None = None
-    with Client() as client:
+    with Client(args.uri) as client:
         answers, errors = by_states(client, args.id)
         queued = [job for job in args.id if job in answers and not answers[job]["reason"]]
         rows += [
             _unplanned(answers[job]) for job in args.id if job in answers and job not in queued
         ]
         if queued or not args.id:
-            with answering("estimate"):
-                answer = client.estimate(queued or None, max_entries=args.count)
+            planner = Planner(client, args, "estimate")
+            answer = planner.ask(
+                lambda scheduler: scheduler.estimate(queued or None, max_entries=args.count)
+            )
             rows[:0] = answer.jobs
             errors |= answer.errors
-            seen = answer.accuracy
+            seen = None if planner.is_snapshot else answer.accuracy
     now = args.clock.now()
     titled = not (args.json or args.no_header)
     if titled and rows:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.cli import planned
 from penstock.cli.arguments import whole
 from penstock.cli.ids import JobIds
-from penstock.cli.planned import answering, by_states, expected
+from penstock.cli.planned import Planner, by_states, expected
 from penstock.cli.rows import tell
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
@@ -23,6 +24,7 @@ them, and when they are expected to start."""
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
+    planned.register(parser)
     add("--json", action="store_true", help="one object a job, with the numbers")
     add(
         *("-c", "--count"),
@@ -42,13 +44,14 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    with Client() as client:
+    with Client(args.uri) as client:
         ids = args.id or _pending(client, args.count)
         answers, errors = by_states(client, ids)
         queued = [job for job in ids if job in answers and not answers[job]["reason"]]
         if queued:
-            with answering("explain"):
-                explained = client.explain(queued)
+            explained = Planner(client, args, "explain").ask(
+                lambda scheduler: scheduler.explain(queued)
+            )
             answers |= {reason["id"]: {**reason} for reason in explained.reasons}
             errors |= explained.errors
     if not (ids or args.json):

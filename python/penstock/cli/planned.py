@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import errno
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.cli.arguments import queue_policy
 from penstock.cli.rows import STATES, reason
 from penstock.cli.text import clock, span
 from penstock.errors import Error, NotFoundError, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    import argparse
+    from collections.abc import Callable, Iterable, Mapping
 
     from penstock.client import Client
     from penstock.rows import Accuracy, JobRow
+    from penstock.snapshot import SnapshotScheduler
+
+T = TypeVar("T")
 
 SCHED_STATE = 8
 
@@ -63,22 +68,68 @@ def _by_state(row: JobRow) -> dict[str, Any]:
     return answer | {"reason": f"it has ended: {reason(row) or 'completed'}"}
 
 
-@contextmanager
-def answering(method: str) -> Iterator[None]:
-    """Explains the error of a scheduler that does not answer such requests.
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say whom to ask."""
+    add = parser.add_argument
+    add("--uri", metavar="URI", help="the instance, of Penstock or Flux (default: PENSTOCK_URI)")
+    add(
+        "--policy",
+        type=queue_policy,
+        metavar="NAME",
+        help="predict with this policy from a snapshot of resources and jobs: fcfs, easy, "
+        "conservative, hybrid:N; with easy if the scheduler of the instance does not answer",
+    )
 
-    Raises:
-        Error: there is no scheduler, or it lacks this method.
+
+class Planner:
+    """Answers the queries of a scheduler: that of the instance, or one here on a snapshot.
+
+    Args:
+        client: of the instance.
+        args: with the options of `register`, `clock` and `prog`.
     """
-    try:
-        yield
-    except RpcError as error:
-        if error.errno != errno.ENOSYS:
-            raise
-        raise Error(
-            f"the scheduler does not support `sched.{method}`\n"
-            "hint: Penstock's own does; `penstock services` shows who serves `sched`"
-        ) from error
+
+    def __init__(self, client: Client, args: argparse.Namespace, verb: str) -> None:
+        self._client = client
+        self._verb = verb
+        self._clock = args.clock
+        self._policy = args.policy
+        self._scheduler = None if args.policy is None else self._take_snapshot()
+
+    def ask(self, query: Callable[[Client | SnapshotScheduler], T]) -> T:
+        """The answer to a query."""
+        if self._scheduler is None:
+            try:
+                return query(self._client)
+            except RpcError as error:
+                if error.errno != errno.ENOSYS:
+                    raise
+            self._scheduler = self._take_snapshot()
+        return query(self._scheduler)
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the answers come from a snapshot."""
+        return self._scheduler is not None
+
+    def _take_snapshot(self) -> SnapshotScheduler:
+        from penstock import snapshot
+
+        try:
+            taken = snapshot.take(self._client, self._clock.now())
+        except RpcError as error:
+            raise Error(f"no snapshot of the instance: {error.strerror}") from error
+        if self._policy is None:
+            self._tell(
+                "the scheduler of the instance does not answer; this is what Penstock's would do, "
+                f"with the policy {taken.policy}"
+            )
+        if taken.unreadable:
+            self._tell(f"without {taken.unreadable} pending jobs of other users")
+        return taken.scheduler(self._policy)
+
+    def _tell(self, text: str) -> None:
+        print(f"penstock {self._verb}: {text}", file=sys.stderr)
 
 
 def expected(estimate: Mapping[str, Any], now: float) -> str:

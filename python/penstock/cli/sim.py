@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from penstock.cli.arguments import queue_policy, seconds, whole
 from penstock.config.tables import Selection
-from penstock.errors import Error
+from penstock.errors import Error, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +106,15 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--loads", metavar="LIST", type=_loads, help="each of these loads in place of --load"
     )
 
+    work.add_argument(
+        "--from-flux",
+        metavar="URI",
+        nargs="?",
+        const="",
+        help="the jobs and nodes of an instance, of Flux or Penstock, as they are now (default: "
+        "FLUX_URI, else PENSTOCK_URI)",
+    )
+
     machine = parser.add_argument_group("machine")
     machine.add_argument("--nodes", metavar="N", type=_positive, help="N equal nodes")
     machine.add_argument(
@@ -180,6 +192,32 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    if args.from_flux is None:
+        return _main(args)
+    if args.traces or args.inventory or args.cores or args.lublin or args.mix:
+        raise UsageError("--from-flux: it names the jobs and the machine")
+    with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
+        args.traces, args.inventory = _taken(args, Path(directory))
+        return _main(args)
+
+
+def _taken(args: argparse.Namespace, directory: Path) -> tuple[list[Path], Path]:
+    """Writes a snapshot of an instance; returns the trace and the inventory."""
+    from penstock import snapshot
+    from penstock.client import Client
+
+    with Client(args.from_flux or os.environ.get("FLUX_URI")) as client:
+        taken = snapshot.take(client, args.clock.now())
+    if taken.unreadable:
+        text = f"without {taken.unreadable} pending jobs of other users"
+        print(f"penstock sim: {text}", file=sys.stderr)
+    trace, inventory = directory / "snapshot.jsonl", directory / "R.json"
+    trace.write_text("".join(json.dumps(row) + "\n" for row in taken.trace()))
+    inventory.write_text(taken.resources.restrict(ranks=taken.up).encode())
+    return [trace], inventory
+
+
+def _main(args: argparse.Namespace) -> int:
     if problem := _problem(args):
         print(f"penstock sim: {problem}", file=sys.stderr)
         return 2
@@ -451,7 +489,8 @@ def _command(args: argparse.Namespace) -> list[str]:
     """An equivalent command line: the options that differ from the defaults."""
     from penstock.sim.units import plain
 
-    words = ["penstock", "sim", *map(str, args.traces)]
+    is_snapshot = args.from_flux is not None
+    words = ["penstock", "sim", *([] if is_snapshot else map(str, args.traces))]
     if not args.traces and args.mix is None:
         words += ["--lublin", str(args.lublin or DEFAULT_JOBS)]
         if args.load is None and (load := _load(args)) is not None:
@@ -460,6 +499,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         option = f"--{name.replace('_', '-')}"
         if (
             name in ("clock", "traces", "lublin", "json", "quiet")
+            or (name == "inventory" and is_snapshot)
             or value is None
             or value is False
         ):

@@ -6,9 +6,9 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, ResourceSet
-from penstock.cli import joboptions
+from penstock.cli import joboptions, planned
 from penstock.cli.arguments import seconds, whole
-from penstock.cli.planned import answering, by_states
+from penstock.cli.planned import Planner, by_states
 from penstock.cli.queue_settings import check_queue, queue_constraint
 from penstock.cli.rows import job_id, tell
 from penstock.cli.text import clock, json_text, safe, span
@@ -29,6 +29,7 @@ MAX_SHOWN_JOBS = 20
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
+    planned.register(parser)
     parser.add_argument("--json", action="store_true", help="the answer as one object")
     verbs = parser.add_subparsers(
         dest="verb", required=True, metavar="submit|change|fit|cancel|down|up"
@@ -71,14 +72,15 @@ def main(args: argparse.Namespace) -> int:
         change = {"job": args.id, "duration": args.time_limit}
     else:
         change = {}
-    with Client() as client:
+    with Client(args.uri) as client:
         if "submit" in change:
             _complete(change["submit"], client.config())
         elif not change:
             change = {args.verb: _ranks(client, args.targets)}
         try:
-            with answering("what-if"):
-                answer = client.what_if(change)
+            answer = Planner(client, args, "what-if").ask(
+                lambda scheduler: scheduler.what_if(change)
+            )
         except RpcError as error:
             if error.errno != errno.EINVAL or "id" not in args:
                 raise

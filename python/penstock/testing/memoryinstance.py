@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from penstock._core import JobManager
 from penstock.client import Client
+from penstock.clock import SYSTEM_CLOCK
 from penstock.config import Config, parse
 from penstock.errors import Error
 from penstock.instance.daemon import Instance
@@ -48,6 +49,7 @@ class MemoryInstance:
 
     Attributes:
         uri: The address, for `Client(uri)`, `PENSTOCK_URI` and `FLUX_URI`.
+        clock: The clock of the instance: `clock.now()` is in seconds since the epoch.
 
     Raises:
         ConfigError: the configuration is invalid.
@@ -79,6 +81,7 @@ class MemoryInstance:
         )
         self.uri = f"local://{self._options.socket}"
         self._time = MockClock(rate=1)
+        self.clock: Clock = _MovedClock(SYSTEM_CLOCK, self._time)
         self._stop: trio.Event | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._ready = threading.Event()
@@ -146,7 +149,7 @@ class MemoryInstance:
         system = host_system(options, UMASK, DESCRIPTORS)
         system = dataclasses.replace(
             system,
-            clock=_MovedClock(system.clock, self._time),
+            clock=self.clock,
             open_manager=lambda settings, now: JobManager(None, settings, now),
             reserve=_NoReserve(),
             stop_signals=self._stop_signals,
