@@ -213,6 +213,21 @@ impl Hostlist {
         }
     }
 
+    /// Appends the last host once more.
+    pub(crate) fn repeat_last(&mut self) {
+        self.finder.forget();
+        let Some(last) = self.entries.last() else {
+            return;
+        };
+        let len = last.len();
+        let host = if len == 1 {
+            last.clone()
+        } else {
+            last.slice(len - 1..len)
+        };
+        self.push_part(host);
+    }
+
     /// The number of runs.
     pub(crate) fn runs(&self) -> usize {
         self.entries.len()

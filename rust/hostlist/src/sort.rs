@@ -68,6 +68,13 @@ struct SuffixKey {
     at: usize,
 }
 
+impl SuffixKey {
+    /// The parts of a name that differ between hosts with the same prefix and number.
+    fn name(self) -> (u8, u32) {
+        (self.len, self.suffix)
+    }
+}
+
 /// Emits overlapping items number by number, and others whole.
 struct Sweep<'a> {
     from: &'a Hostlist,
@@ -110,8 +117,15 @@ impl Sweep<'_> {
             return self.put(item, numbers);
         }
         for number in numbers.lo..=numbers.hi {
+            let mut before = None;
             for item in active {
-                self.put(item, Interval::one(number));
+                let name = item.suffix_key.name();
+                if before == Some(name) {
+                    self.out.repeat_last();
+                } else {
+                    self.put(item, Interval::one(number));
+                }
+                before = Some(name);
             }
         }
     }
