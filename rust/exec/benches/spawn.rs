@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
-use penstock_exec::{Client, JobId, TaskId, TaskRank};
+use penstock_exec::{Client, EnvironmentBlock, JobId, TaskId, TaskRank};
 
 const BATCH: usize = 100;
 
@@ -159,7 +159,7 @@ impl Service {
                 rank: TaskRank(u32::try_from(number % tasks_per_job).expect("few")),
             },
             arguments: arguments.iter().map(|argument| text(argument)).collect(),
-            environment: Vec::new(),
+            environment: EnvironmentBlock::default(),
             directory: text("/"),
             stdin: Input::Null,
             stdout: Output::Null,

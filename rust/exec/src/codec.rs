@@ -3,6 +3,7 @@
 use std::ffi::CString;
 
 use crate::Error;
+use crate::environment_block::EnvironmentBlock;
 use crate::types::{
     JobId, Pid, ProcessId, SpawnFailure, Step, TaskEnd, TaskId, TaskRank, Usage, WaitStatus,
 };
@@ -82,6 +83,19 @@ impl<'a> Reader<'a> {
         let length = self.u32(expected)? as usize;
         let bytes = self.take(length, expected)?;
         CString::new(bytes).map_err(|_| self.error(&format!("{expected} without a zero byte")))
+    }
+
+    pub(crate) fn environment(&mut self) -> Result<EnvironmentBlock, Error> {
+        let length = self.u32("a number of variables")?;
+        let mut block = EnvironmentBlock::default();
+        for _ in 0..length {
+            let length = self.u32("a variable")? as usize;
+            let variable = self.take(length, "a variable")?;
+            if !block.push_parts(&[variable]) {
+                return Err(self.error("a variable without a zero byte"));
+            }
+        }
+        Ok(block)
     }
 
     pub(crate) fn blob(&mut self, expected: &str) -> Result<Vec<u8>, Error> {
@@ -195,6 +209,13 @@ pub(crate) trait Write {
     fn string(&mut self, value: &CString) {
         self.length(value.as_bytes().len());
         self.bytes(value.as_bytes());
+    }
+
+    fn environment(&mut self, block: &EnvironmentBlock) {
+        self.length(block.len());
+        for variable in block.iter() {
+            self.blob(variable.to_bytes());
+        }
     }
 
     fn blob(&mut self, value: &[u8]) {

@@ -79,3 +79,53 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The human-readable text of a fatal exception: why a job cannot start, or cannot continue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note(String);
+
+impl From<String> for Note {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Note {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<Note> for String {
+    fn from(note: Note) -> Self {
+        note.0
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An invalid command line, or a directory that a default needs and that does not exist: a text for people.
+#[derive(Debug)]
+pub struct UsageError(String);
+
+impl From<String> for UsageError {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for UsageError {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

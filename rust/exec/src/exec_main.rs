@@ -1,14 +1,12 @@
 //! `penstock-exec`: an execution service (RFC 32) whose tasks outlive it.
 
-mod arguments;
-
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use arguments::UsageError;
+use penstock_exec::UsageError;
 use penstock_exec::linux::{
     CgroupPlace, IfLocked, ServiceOptions, SimulationOptions, run_service, run_simulation,
 };

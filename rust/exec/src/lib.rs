@@ -30,6 +30,7 @@
 
 pub mod cgroup;
 mod codec;
+mod environment_block;
 mod error;
 mod framing;
 mod input;
@@ -42,7 +43,8 @@ mod reaper;
 pub mod service;
 mod types;
 
-pub use error::Error;
+pub use environment_block::EnvironmentBlock;
+pub use error::{Error, UsageError};
 pub use kernel::{Exit, Identity, Kernel, ProcessInfo};
 pub use linux::{Client, is_running, read_log};
 pub use reaper::Reaper;

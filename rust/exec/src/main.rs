@@ -1,13 +1,11 @@
 //! `penstock-reaper`: starts tasks, reaps them, and retains their statuses for a service.
 
-mod arguments;
-
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use arguments::UsageError;
+use penstock_exec::UsageError;
 use penstock_exec::linux::{CgroupPlace, Options, serve};
 
 const USAGE: &str = "\

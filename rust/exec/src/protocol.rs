@@ -11,6 +11,7 @@ use std::ffi::CString;
 
 use crate::Error;
 use crate::codec::{Reader, Write};
+use crate::environment_block::EnvironmentBlock;
 use crate::types::{
     BootId, CgroupLimits, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank,
 };
@@ -116,7 +117,7 @@ pub struct TaskSpec {
     /// The program and its arguments. A program without a slash is searched in the `PATH` of `environment`.
     pub arguments: Vec<CString>,
     /// The whole environment: `NAME=value`.
-    pub environment: Vec<CString>,
+    pub environment: EnvironmentBlock,
     /// The working directory.
     pub directory: CString,
     /// Standard input.
@@ -472,7 +473,7 @@ fn frame(into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Err
 fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
     out.task(spec.task);
     out.list(&spec.arguments, Vec::string);
-    out.list(&spec.environment, Vec::string);
+    out.environment(&spec.environment);
     out.string(&spec.directory);
     match &spec.stdin {
         Input::Null => out.u8(0),
@@ -545,9 +546,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
     if arguments.is_empty() {
         return Err(reader.error("a program before this byte"));
     }
-    let environment = reader.list("a number of variables", |reader| {
-        reader.string("a variable")
-    })?;
+    let environment = reader.environment()?;
     let directory = reader.string("a working directory")?;
     let stdin = match reader.u8("a kind of input")? {
         0 => Input::Null,

@@ -12,8 +12,8 @@ use penstock_exec::protocol::{
     Event, Group, Hello, Input, Message, Output, Relay, Request, SignalTarget, TaskSpec, VERSION,
 };
 use penstock_exec::{
-    BootId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId,
-    TaskRank, WaitStatus,
+    BootId, CgroupLimits, ConnectionId, EnvironmentBlock, JobId, Pid, ProcessId, Reaper,
+    SpawnFailure, Step, TaskId, TaskRank, WaitStatus,
 };
 use virtual_kernel::{REAPER, VirtualKernel};
 
@@ -115,7 +115,7 @@ fn spec(job: u64, rank: u32) -> TaskSpec {
     TaskSpec {
         task: task(job, rank),
         arguments: vec![CString::from(c"true")],
-        environment: Vec::new(),
+        environment: EnvironmentBlock::default(),
         directory: CString::from(c"/"),
         stdin: Input::Null,
         stdout: Output::Null,

@@ -128,7 +128,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         TaskSpec {
             task,
             arguments,
-            environment,
+            environment: environment.into_iter().collect(),
             directory,
             stdin,
             stdout,

@@ -126,7 +126,7 @@ fn requests_that_a_killed_service_has_left_are_carried_out_before_a_list() {
     let mut specs: Vec<_> = (0..40).map(|rank| shell(task(1, rank), ":")).collect();
     for spec in &mut specs {
         spec.environment
-            .push(text(&format!("FILL={}", "x".repeat(4000))));
+            .push(&text(&format!("FILL={}", "x".repeat(4000))));
     }
     old.client.send(&Request::Spawn(specs)).expect("connected");
     drop(old);
@@ -151,7 +151,7 @@ fn a_task_gets_its_environment_input_directory_umask_and_limits() {
     fs::write(&input, "from the file\n").expect("writable");
     let script = "cat; pwd; umask; ulimit -n; ulimit -Hn; echo $WORD; env | grep -c ^WORD=";
     let mut spec = shell(task(1, 0), script);
-    spec.environment.push(text("WORD=a b"));
+    spec.environment.push(&text("WORD=a b"));
     spec.directory = text("/usr");
     spec.stdin = Input::File(file(&input));
     spec.stdout = Output::Truncate(file(&output));

@@ -135,7 +135,10 @@ fn execute(request: &Request, account: &Account) -> i32 {
     }
     // As `execvp`: a missing or inaccessible file is skipped; the error of an inaccessible one is reported.
     let mut errno = libc::ENOENT;
-    for program in candidates(&request.arguments, &request.environment) {
+    for program in candidates(
+        &request.arguments,
+        request.environment.iter().map(CString::as_c_str),
+    ) {
         match syscalls::execute(&program, &request.arguments, &environment) {
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => errno = libc::EACCES,

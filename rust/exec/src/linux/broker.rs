@@ -152,17 +152,22 @@ impl Broker {
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let mut sent = 0;
-        while let Some(rest) = self.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
-                Ok(length) => sent += length,
-                Err(error) if is_temporary(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        self.unsent.drain(..sent);
-        Ok(())
+        write_unsent(&mut self.stream, &mut self.unsent)
     }
+}
+
+/// Writes unsent bytes as far as the socket takes them without waiting.
+pub(super) fn write_unsent(stream: &mut UnixStream, unsent: &mut Vec<u8>) -> io::Result<()> {
+    let mut sent = 0;
+    while let Some(rest) = unsent.get(sent..).filter(|rest| !rest.is_empty()) {
+        match stream.write(rest) {
+            Ok(length) => sent += length,
+            Err(error) if is_temporary(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    unsent.drain(..sent);
+    Ok(())
 }
 
 pub(super) fn is_temporary(error: &io::Error) -> bool {

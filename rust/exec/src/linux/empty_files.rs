@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,8 @@ pub(super) struct EmptyFiles {
     directory: PathBuf,
     /// Files that may be empty, the oldest first.
     candidates: VecDeque<PathBuf>,
+    /// Names of ended jobs' files that have been given away.
+    nameless: Vec<PathBuf>,
 }
 
 impl EmptyFiles {
@@ -53,6 +56,7 @@ impl EmptyFiles {
             calls: CALLS,
             directory,
             candidates: VecDeque::new(),
+            nameless: Vec::new(),
         }
     }
 
@@ -64,8 +68,8 @@ impl EmptyFiles {
         }
     }
 
-    /// Puts an empty file of an ended job at this path, unless there is a file. The ended job keeps its name for a file
-    /// that is empty. If there is no such file, or anything fails, whoever opens the path creates it.
+    /// Puts an empty file of an ended job at this path, unless there is a file. [`restore_names`](Self::restore_names) gives
+    /// the ended job a file again. If there is no such file, or anything fails, whoever opens the path creates it.
     pub(super) fn provide(&mut self, path: &Path) {
         if path.parent() != Some(self.directory.as_path()) {
             return;
@@ -78,11 +82,19 @@ impl EmptyFiles {
                 continue;
             }
             if renameat_with(CWD, &candidate, CWD, path, RenameFlags::NOREPLACE).is_ok() {
-                self.share_empty_file(&candidate);
+                self.nameless.push(candidate);
             } else {
                 self.candidates.push_front(candidate);
             }
             return;
+        }
+    }
+
+    /// Gives each ended job whose file was used again an empty one in its place: after the start of the next task, which
+    /// need not wait for it.
+    pub(super) fn restore_names(&mut self) {
+        for path in mem::take(&mut self.nameless) {
+            self.share_empty_file(&path);
         }
     }
 
@@ -163,6 +175,7 @@ mod tests {
         let before = inode("1.stdout");
         empty.provide(&directory.path().join("2.stdout"));
         empty.provide(&directory.path().join("2.stderr"));
+        empty.restore_names();
         assert_eq!(inode("2.stdout"), before);
         let expected = [
             (".empty", 0),
@@ -225,6 +238,7 @@ mod tests {
         let names = ["2.stdout", "2.stderr"].map(|name| directory.path().join(name));
         for name in &names {
             empty.provide(name);
+            empty.restore_names();
             fs::write(name, "out\n").expect("it can be written");
         }
         for name in ["1.stdout", "1.stderr"] {
@@ -250,8 +264,10 @@ mod tests {
             metadata.expect("a file").ino()
         };
         empty.provide(&directory.path().join("2.stdout"));
+        empty.restore_names();
         assert_eq!(inode("1.stdout"), inode(SHARED_FILE));
         empty.provide(&directory.path().join("2.stderr"));
+        empty.restore_names();
         assert_eq!(inode("1.stderr"), inode(SHARED_FILE));
         assert_ne!(inode("1.stdout"), inode("1.stderr"));
     }

@@ -17,6 +17,7 @@ use rustix::event::epoll::{self, EventFlags};
 use super::event_source::EventSource;
 use super::streams::GuestCopy;
 use super::syscalls;
+use crate::EnvironmentBlock;
 use crate::protocol::{Guest, Input, Output, Relay, TaskSpec};
 use crate::types::{JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
 
@@ -154,7 +155,7 @@ impl Guests {
         TaskSpec {
             task: task.task,
             arguments: vec![self.program.clone()],
-            environment: Vec::new(),
+            environment: EnvironmentBlock::default(),
             directory: CString::from(c"/"),
             stdin: Input::Null,
             stdout: opened(guest.names_stdout, &task.stdout),
@@ -347,7 +348,7 @@ fn request(task: &TaskSpec, guest: Guest) -> penstock_imp::Request {
             .collect(),
         directory: task.directory.clone(),
         arguments: task.arguments.clone(),
-        environment: task.environment.clone(),
+        environment: Vec::from(&task.environment),
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
+use super::broker::{is_temporary, write_unsent};
 use super::cgroup::CgroupPlace;
 use super::directory::{self, Directory, IfLocked};
 use super::event_source::EventSource;
@@ -487,15 +488,7 @@ impl Connection {
     }
 
     fn flush(&mut self, epoll: &OwnedFd, id: ConnectionId) -> io::Result<()> {
-        let mut sent = 0;
-        while let Some(rest) = self.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
-                Ok(length) => sent += length,
-                Err(error) if is_temporary(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        self.unsent.drain(..sent);
+        write_unsent(&mut self.stream, &mut self.unsent)?;
         let is_blocked = !self.unsent.is_empty();
         if is_blocked != self.is_blocked {
             self.is_blocked = is_blocked;
@@ -510,8 +503,4 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -544,6 +544,7 @@ impl EventLoop {
                 {
                     self.lose_reaper(service, &error);
                 }
+                self.empty_files.restore_names();
             }
             Effect::Send(message) => {
                 if let Some(broker) = &mut self.broker {

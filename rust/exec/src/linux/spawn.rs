@@ -83,12 +83,12 @@ pub(super) fn spawn(
     parts: &Descriptors<'_>,
     stack: &mut ChildStack,
 ) -> Result<ProcessId, SpawnFailure> {
-    let programs = candidates(&spec.arguments, &spec.environment);
+    let programs = candidates(&spec.arguments, spec.environment.iter());
     let mut plan = ChildPlan {
         spec,
         programs: &programs,
-        arguments: StringArray::new(&spec.arguments),
-        environment: StringArray::new(&spec.environment),
+        arguments: StringArray::new(spec.arguments.iter().map(CString::as_c_str)),
+        environment: StringArray::new(spec.environment.iter()),
         cpus: cpu_set(&spec.cpus)?,
         limits: limits(spec, mark, parts.ends.descriptors)?,
         log: parts.log,

@@ -1,9 +1,10 @@
 //! The system calls that have no safe interface. No other module of this crate has unsafe code.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -28,16 +29,16 @@ impl ChildStack {
 /// A null-terminated array of strings, for `execve`.
 pub(super) struct StringArray<'a> {
     pointers: Vec<*const c_char>,
-    // The strings that the pointers refer to.
-    _strings: &'a [CString],
+    // The pointers refer to strings of this lifetime.
+    strings: PhantomData<&'a CStr>,
 }
 
 impl<'a> StringArray<'a> {
-    pub(super) fn new(strings: &'a [CString]) -> Self {
-        let pointers = strings.iter().map(|string| string.as_ptr());
+    pub(super) fn new(strings: impl Iterator<Item = &'a CStr>) -> Self {
+        let pointers = strings.map(CStr::as_ptr);
         Self {
             pointers: pointers.chain([ptr::null()]).collect(),
-            _strings: strings,
+            strings: PhantomData,
         }
     }
 }

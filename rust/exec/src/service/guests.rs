@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::note::Note;
+use crate::error::Note;
 use crate::protocol::Guest;
 
 /// The search path of tasks whose jobspec has no environment: that of the service is root's.

@@ -13,11 +13,11 @@ use penstock_wire::Message;
 use super::guests::Admitted;
 use super::job_directory::DirectoryOwner;
 use super::journal::Intent;
-use super::note::Note;
 use super::parsed_jobspec::ParsedJobspec;
 use super::plan::Plan;
 use super::pmix_server::PmixServer;
 use super::shell_options::Warning;
+use crate::error::Note;
 use crate::types::{JobId, ProcessId, SpawnFailure, Step, TaskRank, Usage, WaitStatus};
 
 /// The wait status of a task whose program does not exist, as of a shell.

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value};
 
-use super::note::Note;
+use crate::error::Note;
 use crate::types::JobId;
 
 /// The mask of the permissions in a file's mode.

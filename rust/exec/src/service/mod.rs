@@ -45,18 +45,16 @@
 //! | requests to the reaper and its events | `reapers` |
 //! | jobs of guests | `guests` |
 //! | limits of memory, processes and CPU time | `resource_limits` |
-//! | time limits and the signal before them | `time_limit` |
+//! | time limits and the signal before them; a clock that is set back | `time_limit` |
 //! | signals, exceptions, the end of tasks | `ending` |
 //! | the end of tasks on released execution targets | `shrink` |
 //! | reports of start and end, release, forgetting | `release`, `job` |
 //! | the journal, also on a full disk | `journal`, `journal_writer` |
 //! | retained output and its limit | `output`, `followers` |
 //! | standard input and terminal windows | `input` |
-//! | texts about tasks that could not start | `start_failure`, `note` |
-//! | a clock that is set back | `clock` |
+//! | texts about tasks that could not start | `start_failure` |
 //! | the end of a service of no use | `idle_end` |
 
-mod clock;
 mod effect;
 mod ending;
 mod followers;
@@ -68,7 +66,6 @@ mod job;
 mod job_directory;
 pub mod journal;
 mod journal_writer;
-mod note;
 mod output;
 mod parsed_jobspec;
 mod plan;

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use penstock_jobspec::Jobspec;
 
-use super::note::Note;
+use crate::EnvironmentBlock;
+use crate::error::Note;
 
 /// The jobspecs that the cache retains.
 const MAX_CACHED_JOBSPECS: usize = 8;
@@ -53,64 +54,101 @@ impl Deref for ParsedJobspec {
 
 /// Variables of tasks, as entries `NAME=value`, by name.
 #[derive(Debug)]
-pub(super) struct Environment(Vec<Variable>);
+pub(super) struct Environment {
+    variables: Vec<Variable>,
+    /// The length of the entries, with the zero byte of each.
+    bytes_len: usize,
+}
 
 #[derive(Debug)]
 struct Variable {
     name: Vec<u8>,
     entry: CString,
+    /// Whether the entry may have a `{{…}}` to be filled in for each task.
+    is_template: bool,
+}
+
+impl Variable {
+    fn new(name: &[u8], value: &[u8]) -> Result<Self, Note> {
+        let entry = CString::new([name, value].join(&b'=')).map_err(|_| zero_byte_note(name))?;
+        Ok(Self {
+            name: name.to_vec(),
+            is_template: entry.to_str().is_ok_and(|text| text.contains("{{")),
+            entry,
+        })
+    }
 }
 
 impl Environment {
     /// The environment of these variables. The error is the note of a job's exception.
     pub(super) fn new(variables: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Self, Note> {
-        let variable = |(name, value): (&Vec<u8>, &Vec<u8>)| {
-            let name = name.clone();
-            Ok(Variable {
-                entry: entry(&name, value)?,
-                name,
-            })
-        };
-        variables
+        let variables = variables.iter();
+        let variables = variables.map(|(name, value)| Variable::new(name, value));
+        let variables = variables.collect::<Result<Vec<_>, _>>()?;
+        let lengths = variables
             .iter()
-            .map(variable)
-            .collect::<Result<_, _>>()
-            .map(Self)
+            .map(|variable| variable.entry.count_bytes() + 1);
+        Ok(Self {
+            bytes_len: lengths.sum(),
+            variables,
+        })
     }
 
-    /// The entries of these variables and of the changes, which replace variables of the same name. Variables whose
-    /// name starts with `omitted` are left out, unless they are changes.
+    /// The entries of these variables, with templates filled in, and of the changes, which replace variables of the same
+    /// name. Variables whose name starts with `omitted` are left out, unless they are changes.
     pub(super) fn with(
         &self,
-        changes: &BTreeMap<Vec<u8>, Vec<u8>>,
+        changes: &BTreeMap<&[u8], &[u8]>,
         omitted: &[u8],
-    ) -> Result<Vec<CString>, Note> {
-        let mut entries = Vec::with_capacity(self.0.len() + changes.len());
+        fill_in: impl Fn(&str) -> String,
+    ) -> Result<EnvironmentBlock, Note> {
+        let changes_len = changes
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 2);
+        let capacity = self.bytes_len + changes_len.sum::<usize>();
+        let mut block = EnvironmentBlock::with_capacity(capacity);
         let mut changes = changes.iter().peekable();
-        for variable in &self.0 {
-            while let Some((name, value)) = changes.next_if(|(name, _)| **name < variable.name) {
-                entries.push(entry(name, value)?);
+        for variable in &self.variables {
+            while let Some((name, value)) = changes.next_if(|(name, _)| ***name < *variable.name) {
+                push(&mut block, name, value)?;
             }
             let is_changed = changes
                 .peek()
-                .is_some_and(|(name, _)| **name == variable.name);
-            if !is_changed && !variable.name.starts_with(omitted) {
-                entries.push(variable.entry.clone());
+                .is_some_and(|(name, _)| ***name == *variable.name);
+            if is_changed || variable.name.starts_with(omitted) {
+                continue;
+            }
+            match variable.entry.to_str() {
+                Ok(template) if variable.is_template => {
+                    if !block.push_parts(&[fill_in(template).as_bytes()]) {
+                        return Err(zero_byte_note(&variable.name));
+                    }
+                }
+                _ => block.push(&variable.entry),
             }
         }
         for (name, value) in changes {
-            entries.push(entry(name, value)?);
+            push(&mut block, name, value)?;
         }
-        Ok(entries)
+        Ok(block)
     }
 }
 
-fn entry(name: &[u8], value: &[u8]) -> Result<CString, Note> {
-    CString::new([name, value].join(&b'=')).map_err(|_| {
-        let shown = String::from_utf8_lossy(name);
-        let shown = shown.escape_debug();
-        format!("environment variable `{shown}` has a zero byte").into()
-    })
+fn push(block: &mut EnvironmentBlock, name: &[u8], value: &[u8]) -> Result<(), Note> {
+    if block.push_parts(&[name, b"=", value]) {
+        Ok(())
+    } else {
+        Err(zero_byte_note(name))
+    }
+}
+
+fn zero_byte_note(name: &[u8]) -> Note {
+    let shown = String::from_utf8_lossy(name);
+    format!(
+        "environment variable `{}` has a zero byte",
+        shown.escape_debug()
+    )
+    .into()
 }
 
 /// The jobspecs that were used last, by their text: the start requests of equal jobs have equal texts.
@@ -137,7 +175,6 @@ impl JobspecCache {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::rc::Rc;
 
     use serde_json::json;
@@ -184,34 +221,45 @@ mod tests {
 
     #[test]
     fn changes_replace_variables_and_keep_the_order_of_names() {
-        let map = |pairs: &[(&str, &str)]| {
-            let owned = |(name, value): &(&str, &str)| {
-                (name.as_bytes().to_vec(), value.as_bytes().to_vec())
-            };
-            pairs.iter().map(owned).collect::<BTreeMap<_, _>>()
-        };
         let given = [
             ("B", "given"),
+            ("C1", "{{id}}"),
             ("D", "given"),
             ("MARK_0", "given"),
             ("MARK_1", "given"),
         ];
-        let environment = Environment::new(&map(&given)).unwrap();
+        let owned =
+            |(name, value): (&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        let environment = Environment::new(&given.map(owned).into()).unwrap();
+        let with = |changes: &[(&'static str, &'static str)]| {
+            let changes = changes.iter();
+            let changes = changes.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            let fill_in = |template: &str| template.replace("{{id}}", "7");
+            environment.with(&changes.collect(), b"MARK_", fill_in)
+        };
         let changes = [
             ("A", "1"),
             ("B", "2"),
             ("C", "3"),
+            ("D1", "{{id}}"),
             ("MARK_1", "4"),
             ("Z", "5"),
         ];
-        let entries = environment.with(&map(&changes), b"MARK_").unwrap();
-        let entries: Vec<_> = entries
-            .iter()
-            .map(|entry| entry.to_str().unwrap())
-            .collect();
-        assert_eq!(entries, ["A=1", "B=2", "C=3", "D=given", "MARK_1=4", "Z=5"]);
-        let zero = map(&[("A", "\0")]);
-        let note = environment.with(&zero, b"MARK_").unwrap_err();
+        let block = with(&changes).unwrap();
+        let entries: Vec<_> = block.iter().map(|entry| entry.to_str().unwrap()).collect();
+        let expected = [
+            "A=1",
+            "B=2",
+            "C=3",
+            "C1=7",
+            "D=given",
+            "D1={{id}}",
+            "MARK_1=4",
+            "Z=5",
+        ];
+        assert_eq!(entries, expected);
+        assert_eq!(block.len(), expected.len());
+        let note = with(&[("A", "\0")]).unwrap_err();
         assert_eq!(note.to_string(), "environment variable `A` has a zero byte");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use penstock_idset::IdSet;
@@ -14,11 +14,12 @@ use serde_json::Value;
 use super::effect::Stream;
 use super::guests::{self, Admitted};
 use super::job_directory::{self, DirectoryOwner, JobDirectory};
-use super::note::Note;
 use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
 use super::shell_options::{ShellOptions, Warning};
+use crate::EnvironmentBlock;
+use crate::error::Note;
 use crate::protocol::{Group, Guest, Output, TaskSpec};
 use crate::types::{JobId, TaskId, TaskRank};
 
@@ -94,12 +95,12 @@ impl Plan {
             .as_ref()
             .map(|directory| directory_path(directory, task_context));
         let outputs = Outputs::new(id, jobspec, task_context, tmpdir.clone());
-        let mut variables = job_variables(id, &placements, task_context);
-        if let Some(path) = tmpdir {
-            let path = path.into_os_string().into_vec();
-            for name in ["PENSTOCK_JOB_TMPDIR", "FLUX_JOB_TMPDIR"] {
-                variables.insert(name.as_bytes().to_vec(), path.clone());
-            }
+        let identity = JobIdentity::new(id, &placements, task_context);
+        let mut variables = identity.variables(task_context);
+        if let Some(path) = &tmpdir {
+            let path = path.as_os_str().as_bytes();
+            variables.extend([(b"PENSTOCK_JOB_TMPDIR".as_slice(), path)]);
+            variables.extend([(b"FLUX_JOB_TMPDIR".as_slice(), path)]);
         }
         let default;
         let shared = if let Some(given) = jobspec.environment() {
@@ -125,9 +126,11 @@ impl Plan {
             let rank = u32::try_from(placement.task_rank).map_err(|_| "too many tasks")?;
             let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
             let is_bound = task_context.bind && placement.cores.is_subset(&task_context.cpus);
-            let variables = task_variables(&variables, placement);
-            let mut environment = shared.with(&variables, MARK_PREFIX)?;
-            outputs.fill_in_environment(&mut environment, placement)?;
+            let task_identity = TaskIdentity::new(placement);
+            let mut variables = variables.clone();
+            variables.extend(task_identity.variables());
+            let fill_in = |template: &str| outputs.fill_in_known(template, placement);
+            let environment = shared.with(&variables, MARK_PREFIX, fill_in)?;
             let arguments = command.of(&outputs, placement)?;
             check_length(&arguments, &environment)?;
             pmix_tasks.push(Placement {
@@ -191,11 +194,14 @@ impl Plan {
                     return Err(format!("invalid environment variable name `{shown}`").into());
                 }
                 let prefix = format!("{name}=");
-                let is_other = |entry: &CString| !entry.as_bytes().starts_with(prefix.as_bytes());
-                spec.environment.retain(is_other);
-                let entry = CString::new(prefix + value)
-                    .map_err(|_| format!("environment variable `{shown}` has a zero byte"))?;
-                spec.environment.push(entry);
+                let others = spec.environment.iter();
+                let others =
+                    others.filter(|entry| !entry.to_bytes().starts_with(prefix.as_bytes()));
+                let mut environment: EnvironmentBlock = others.collect();
+                if !environment.push_parts(&[prefix.as_bytes(), value.as_bytes()]) {
+                    return Err(format!("environment variable `{shown}` has a zero byte").into());
+                }
+                spec.environment = environment;
             }
             check_length(&spec.arguments, &spec.environment)?;
         }
@@ -268,9 +274,9 @@ impl<'a> Words<'a> {
     }
 }
 
-fn check_length(arguments: &[CString], environment: &[CString]) -> Result<(), Note> {
-    let words = arguments.iter().chain(environment);
-    if words.map(|word| word.as_bytes().len() + 5).sum::<usize>() > MAX_TASK_BYTES {
+fn check_length(arguments: &[CString], environment: &EnvironmentBlock) -> Result<(), Note> {
+    let lengths = arguments.iter().map(|word| word.count_bytes() + 5);
+    if lengths.sum::<usize>() + environment.bytes_len() > MAX_TASK_BYTES {
         return Err("arguments and environment are too long".into());
     }
     Ok(())
@@ -302,81 +308,102 @@ fn text(word: &str) -> Result<CString, Note> {
 
 // --- environment
 
-/// The variables that identify a job, in addition to those of the jobspec or the default. They have Penstock's names and also Flux's, so that existing scripts run.
-fn job_variables(
-    id: JobId,
-    placements: &[TaskPlacement],
-    task_context: &TaskContext,
-) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let marks = task_context
-        .environment
-        .iter()
-        .filter(|(name, _)| name.starts_with(MARK_PREFIX));
-    let mut variables: BTreeMap<_, _> = marks
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    let f58 = id.f58();
-    let own_mark = [MARK_PREFIX, variables.len().to_string().as_bytes()].concat();
-    variables.insert(own_mark, format!("{} {f58}", task_context.uri).into_bytes());
-    let ntasks = placements.len().to_string();
-    let targets: BTreeSet<_> = placements
-        .iter()
-        .map(|placement| placement.target)
-        .collect();
-    let nnodes = targets.len().to_string();
-    let uri = task_context.uri.as_str();
-    let identity = [
-        ("PENSTOCK_URI", uri),
-        ("PENSTOCK_JOB_ID", &f58),
-        ("PENSTOCK_NTASKS", &ntasks),
-        ("PENSTOCK_NNODES", &nnodes),
-        ("FLUX_URI", uri),
-        ("FLUX_JOB_ID", &f58),
-        ("FLUX_JOB_SIZE", &ntasks),
-        ("FLUX_JOB_NNODES", &nnodes),
-        ("FLUX_NTASKS", &ntasks),
-        ("FLUX_NNODES", &nnodes),
-    ];
-    set(&mut variables, &identity);
-    variables
+/// The values of the variables that identify a job, in addition to those of the jobspec or the default.
+struct JobIdentity<'a> {
+    uri: &'a str,
+    f58: String,
+    ntasks: String,
+    nnodes: String,
+    /// The mark of the job that its processes are in: name and value.
+    mark: (Vec<u8>, String),
 }
 
-/// The variables of one task: its job's, and those that identify the task. Gpus that are not allocated to it are hidden.
-fn task_variables(
-    job: &BTreeMap<Vec<u8>, Vec<u8>>,
-    placement: &TaskPlacement,
-) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let (rank, local) = (
-        placement.task_rank.to_string(),
-        placement.local_rank.to_string(),
-    );
-    let gpus: Vec<_> = placement.gpus.iter().map(|gpu| gpu.to_string()).collect();
-    let gpus = if gpus.is_empty() {
-        "-1".to_owned()
-    } else {
-        gpus.join(",")
-    };
-    let mut variables = job.clone();
-    let identity = [
-        ("PENSTOCK_TASK_RANK", rank.as_str()),
-        ("PENSTOCK_LOCAL_RANK", &local),
-        ("PENSTOCK_TASK_LOCAL_RANK", &local),
-        ("FLUX_TASK_RANK", &rank),
-        ("FLUX_TASK_LOCAL_ID", &local),
-        ("FLUX_LOCAL_RANK", &local),
-        ("CUDA_VISIBLE_DEVICES", &gpus),
-    ];
-    set(&mut variables, &identity);
-    variables
-}
-
-fn set(target: &mut BTreeMap<Vec<u8>, Vec<u8>>, variables: &[(&str, &str)]) {
-    let bytes = |text: &str| text.as_bytes().to_vec();
-    target.extend(
-        variables
+impl<'a> JobIdentity<'a> {
+    fn new(id: JobId, placements: &[TaskPlacement], task_context: &'a TaskContext) -> Self {
+        let targets: BTreeSet<_> = placements
             .iter()
-            .map(|(name, value)| (bytes(name), bytes(value))),
-    );
+            .map(|placement| placement.target)
+            .collect();
+        let depth = outer_marks(task_context).count();
+        let f58 = id.f58();
+        let name = [MARK_PREFIX, depth.to_string().as_bytes()].concat();
+        Self {
+            uri: &task_context.uri,
+            mark: (name, format!("{} {f58}", task_context.uri)),
+            f58,
+            ntasks: placements.len().to_string(),
+            nnodes: targets.len().to_string(),
+        }
+    }
+
+    /// The variables. They have Penstock's names and also Flux's, so that existing scripts run.
+    fn variables<'v>(&'v self, task_context: &'v TaskContext) -> BTreeMap<&'v [u8], &'v [u8]> {
+        let (name, value) = &self.mark;
+        let mut variables: BTreeMap<_, _> = outer_marks(task_context).collect();
+        variables.insert(name, value.as_bytes());
+        let identity = [
+            ("PENSTOCK_URI", self.uri),
+            ("PENSTOCK_JOB_ID", &self.f58),
+            ("PENSTOCK_NTASKS", &self.ntasks),
+            ("PENSTOCK_NNODES", &self.nnodes),
+            ("FLUX_URI", self.uri),
+            ("FLUX_JOB_ID", &self.f58),
+            ("FLUX_JOB_SIZE", &self.ntasks),
+            ("FLUX_JOB_NNODES", &self.nnodes),
+            ("FLUX_NTASKS", &self.ntasks),
+            ("FLUX_NNODES", &self.nnodes),
+        ];
+        variables.extend(identity.map(bytes));
+        variables
+    }
+}
+
+/// The marks of the jobs that the service is in.
+fn outer_marks(task_context: &TaskContext) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let variables = task_context.environment.iter();
+    variables
+        .filter(|(name, _)| name.starts_with(MARK_PREFIX))
+        .map(|(name, value)| (name.as_slice(), value.as_slice()))
+}
+
+/// The values of the variables that identify a task.
+struct TaskIdentity {
+    rank: String,
+    local_rank: String,
+    /// Gpus that are not allocated to it are hidden.
+    gpus: String,
+}
+
+impl TaskIdentity {
+    fn new(placement: &TaskPlacement) -> Self {
+        let gpus: Vec<_> = placement.gpus.iter().map(|gpu| gpu.to_string()).collect();
+        Self {
+            rank: placement.task_rank.to_string(),
+            local_rank: placement.local_rank.to_string(),
+            gpus: if gpus.is_empty() {
+                "-1".to_owned()
+            } else {
+                gpus.join(",")
+            },
+        }
+    }
+
+    fn variables(&self) -> [(&[u8], &[u8]); 7] {
+        [
+            ("PENSTOCK_TASK_RANK", self.rank.as_str()),
+            ("PENSTOCK_LOCAL_RANK", &self.local_rank),
+            ("PENSTOCK_TASK_LOCAL_RANK", &self.local_rank),
+            ("FLUX_TASK_RANK", &self.rank),
+            ("FLUX_TASK_LOCAL_ID", &self.local_rank),
+            ("FLUX_LOCAL_RANK", &self.local_rank),
+            ("CUDA_VISIBLE_DEVICES", &self.gpus),
+        ]
+        .map(bytes)
+    }
+}
+
+fn bytes<'a>((name, value): (&'a str, &'a str)) -> (&'a [u8], &'a [u8]) {
+    (name.as_bytes(), value.as_bytes())
 }
 
 // --- output
@@ -485,22 +512,6 @@ impl<'a> Outputs<'a> {
         };
         let Ok(filled) = fill_in(template, known);
         filled
-    }
-
-    fn fill_in_environment(
-        &self,
-        environment: &mut [CString],
-        placement: &TaskPlacement,
-    ) -> Result<(), Note> {
-        for entry in environment {
-            let Ok(template) = entry.to_str() else {
-                continue;
-            };
-            if template.contains("{{") {
-                *entry = text(&self.fill_in_known(template, placement))?;
-            }
-        }
-        Ok(())
     }
 
     fn value(&self, name: &str, placement: &TaskPlacement) -> Option<String> {

@@ -11,8 +11,8 @@ use penstock_imp::DEFAULT_PATH;
 
 use super::effect::Stream;
 use super::guests::{self, Admitted};
-use super::note::Note;
 use super::plan::{TaskContext, retained_file};
+use crate::error::Note;
 use crate::protocol::{Group, Input, Output, Relay, TaskSpec};
 use crate::types::{CgroupLimits, JobId, SpawnFailure, Step, TaskId, TaskRank};
 

@@ -15,7 +15,7 @@ use penstock_flux::{flags, topic};
 use penstock_wire::Message;
 
 use super::guests::Admitted;
-use super::note::Note;
+use crate::error::Note;
 use crate::types::{JobId, TaskRank};
 
 /// The execution target of a task.

@@ -179,8 +179,8 @@ pub(super) fn in_frames(tasks: Vec<TaskSpec>) -> Vec<Vec<TaskSpec>> {
     let mut frames = Vec::new();
     let (mut frame, mut length) = (Vec::new(), 0);
     for spec in tasks {
-        let words = spec.arguments.iter().chain(&spec.environment);
-        length += words.map(|word| word.as_bytes().len() + 4).sum::<usize>();
+        let arguments = spec.arguments.iter().map(|word| word.count_bytes() + 5);
+        length += arguments.sum::<usize>() + spec.environment.bytes_len();
         frame.push(spec);
         if length > MAX_SPAWN_BYTES {
             frames.push(mem::take(&mut frame));

@@ -3,7 +3,7 @@
 use penstock_jobspec::Jobspec;
 use serde_json::Value;
 
-use super::note::Note;
+use crate::error::Note;
 use crate::types::CgroupLimits;
 
 /// The least quota of the kernel: a millisecond in a period of a tenth of a second.

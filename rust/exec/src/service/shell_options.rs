@@ -8,7 +8,7 @@ use penstock_jobspec::{Jobspec, duration};
 use rustix::process::Resource;
 use serde_json::Value;
 
-use super::note::Note;
+use crate::error::Note;
 use crate::protocol::{Input, Limit, Relay, WindowSize};
 use crate::types::MAX_SIGNAL;
 

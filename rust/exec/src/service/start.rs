@@ -14,11 +14,11 @@ use super::guests;
 use super::job::{Attachment, Job, OutstandingStart, Presence, Task, TaskState, Version};
 use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
-use super::note::Note;
 use super::parsed_jobspec::ParsedJobspec;
 use super::plan::{Plan, pmix_directory};
 use super::pmix_server::PmixServer;
 use super::state::{InstanceState, Outstanding, ReaperState, Service};
+use crate::error::Note;
 use crate::types::{JobId, TaskRank};
 
 impl Service {

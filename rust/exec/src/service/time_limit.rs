@@ -1,13 +1,14 @@
-//! Time limits, and the signal before them.
+//! Time limits, the signal before them, and the clock when it is set back. Timeouts end when they would have ended, or later
+//! by the time until the service notices, which is no longer than the timeout. Expirations stay times of the clock.
 
 use penstock_flux::RequestError;
 use penstock_flux::exec::ExpirationRequest;
 use penstock_wire::Message;
 
-use super::job::{Ending, TaskState};
+use super::job::{Ending, Shrink, TaskState};
 use super::journal::Record;
 use super::journal_writer::NextStep;
-use super::state::{ReaperState, Service};
+use super::state::{Acknowledgement, ReaperState, Service};
 use crate::types::JobId;
 
 impl Service {
@@ -66,5 +67,35 @@ impl Service {
                 self.signal_tasks(id, warning.signal);
             }
         }
+    }
+
+    /// Records the time. If the clock has been set back, the ends of running timeouts are set back with it.
+    pub(super) fn follow_clock(&mut self, now: f64) {
+        let step = self.clock - now;
+        self.clock = now;
+        if step.is_finite() && step > 0.0 {
+            self.set_back(step);
+        }
+    }
+
+    fn set_back(&mut self, step: f64) {
+        self.writer.set_back(step);
+        if let Acknowledgement::Scheduled(at) = &mut self.acknowledgement {
+            *at -= step;
+        }
+        for job in self.jobs.values_mut() {
+            if let Ending::Terminating(at) | Ending::Killed(at) = &mut job.ending {
+                *at -= step;
+            }
+            if let Some(at) = &mut job.measure_at {
+                *at -= step;
+            }
+            for task in job.tasks.values_mut() {
+                if let Shrink::Terminating(at) | Shrink::Killed(at) = &mut task.shrink {
+                    *at -= step;
+                }
+            }
+        }
+        self.timers.add_earlier(step);
     }
 }

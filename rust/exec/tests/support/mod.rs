@@ -337,7 +337,7 @@ pub fn spec(id: TaskId, arguments: &[&str]) -> TaskSpec {
     TaskSpec {
         task: id,
         arguments: arguments.iter().map(|argument| text(argument)).collect(),
-        environment: vec![text("PATH=/usr/bin:/bin")],
+        environment: [text("PATH=/usr/bin:/bin")].into_iter().collect(),
         directory: text("/"),
         stdin: Input::Null,
         stdout: Output::Null,
