@@ -68,8 +68,13 @@ def page_tables_kib(pid: int) -> int:
 
 
 def descriptors(pid: int) -> int:
-    """Number of open descriptors of a process."""
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    """Number of open descriptors of a process, but those of cgroups.
+
+    A reaper leaves the directories of some cgroups open for the next jobs: their number depends on
+    how many jobs have run at a time.
+    """
+    targets = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return sum(not target.startswith("/sys/fs/cgroup/") for target in targets)
 
 
 def children(pid: int) -> int:
