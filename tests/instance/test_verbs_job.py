@@ -67,6 +67,47 @@ def test_exceptions_are_raised_with_type_severity_and_note(sim):
     assert sim.penstock("raise", "-s", "8", first).returncode == 2
 
 
+# --- ids from standard input
+
+
+def test_verbs_on_one_job_read_its_id_from_standard_input(sim):
+    job = submit(sim, "-t1h", "--job-name=one")
+
+    def shown(*words: str) -> str:
+        done = sim.penstock(*words, stdin=f"{job}\n")
+        assert (done.returncode, done.stderr) == (0, ""), words
+        return done.stdout
+
+    assert shown("eventlog", "-").startswith("0.000000 submit ")
+    assert shown("info", "-", "R") == sim.penstock("info", job, "R").stdout
+    assert shown("timeleft", "-H", "-").startswith(("1h", "59."))
+    assert shown("taskmap", "-") == "[[0,1,1,1]]\n"
+    assert shown("job-wait-event", "-", "start").endswith(" start\n")
+    assert shown("memo", "-", "a=1") == ""
+    assert info(sim, job)["annotations"]["user"] == {"a": 1}
+    assert shown("what-if", "cancel", "-") == sim.penstock("what-if", "cancel", job).stdout
+    assert "has no address yet" in sim.penstock("uri", "-", stdin=job).stderr
+    done = sim.penstock("eventlog", "-", stdin=f"{job} {job}")
+    assert done.returncode == 2
+    assert "expected one job id on standard input, found 2" in done.stderr
+    sim.lines("cancel", job)
+    sim.penstock("wait", job)
+    for verb in (["logs"], ["attach", "--read-only"]):
+        # Simulated jobs have no output.
+        done, named = sim.penstock(*verb, "-", stdin=job), sim.penstock(*verb, job)
+        assert (done.returncode, done.stderr) == (named.returncode, named.stderr)
+
+
+def test_info_shows_the_jobs_on_standard_input(sim):
+    jobs = sim.lines("submit", "--cc=1-2", "-t1h", "true")
+    done = sim.penstock("info", "--json", "-", stdin="\n".join(jobs))
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == jobs
+    done = sim.penstock("info", "-", stdin=" ".join(jobs))
+    first, second = done.stdout.split("\n\n")
+    assert (first.split()[1], second.split()[1]) == (jobs[0], jobs[1])
+    assert "standard input has no job id" in sim.penstock("info", "-", stdin="").stderr
+
+
 # --- wait-event
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from datetime import datetime
 
 import pytest
@@ -171,6 +175,54 @@ def test_reload_changes_no_node(sim, tmp_path):
         f"penstock resource: `{tmp_path}/R`: rank 0 is node0 with cores 0-7 and gpus 0-1, in the "
         "instance node0 with cores 0-3 and gpus 0-1: a node that changes needs a new rank\n"
     )
+
+
+def test_the_eventlog_is_followed(sim):
+    command = [sys.executable, "-m", "penstock", "resource", "eventlog", "-f", "json", "-F", "-i3"]
+    environment = os.environ | {"PENSTOCK_URI": sim.uri}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout
+        first = [json.loads(follower.stdout.readline())["name"] for _ in range(2)]
+        assert first == ["restart", "online"]
+        sim.lines("resource", "drain", "2", "other")
+        sim.lines("resource", "drain", "2-3", "fans")
+        event = json.loads(follower.stdout.readline())
+        assert (event["name"], event["context"]["reason"]) == ("drain", "fans")
+        sim.lines("resource", "undrain", "node3")
+        assert json.loads(follower.stdout.readline())["name"] == "undrain"
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait() == 130
+
+
+def test_the_eventlog_until_an_event(sim):
+    sim.lines("resource", "drain", "2", "fans")
+    sim.lines("resource", "drain", "3", "disk")
+
+    def names(*words: str) -> list[str]:
+        lines = sim.lines("resource", "eventlog", "-f", "json", *words)
+        return [json.loads(line)["name"] for line in lines]
+
+    assert names("--wait=restart") == ["restart"]
+    assert names("-w", "drain", "-m", "idset=3")[-2:] == ["drain", "drain"]
+    assert names("-w", "drain", "-m", "reason=disk", "-i", "node3")[-1:] == ["drain"]
+    (title, *_, last) = sim.lines("resource", "eventlog", "-w", "drain", "-m", "reason=fans")
+    assert title.split()[0] == "TIME"
+    assert last.split()[2:] == ["drain", "2", "node2", "fans"]
+    done = sim.penstock("resource", "eventlog", "-w", "shrink", "-t", "0.01s")
+    assert done.returncode == 1
+    assert done.stderr == "penstock resource: the event `shrink` did not come (--timeout)\n"
+    done = sim.penstock("resource", "eventlog", "-F", "-t", "0.01s")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(["-t", "1s"], "--timeout: expected --follow"), (["-F", "-m", "a=b"], "expected --wait")],
+)
+def test_options_of_the_eventlog_that_need_others(sim, words, text):
+    done = sim.penstock("resource", "eventlog", *words)
+    assert done.returncode == 2
+    assert text in done.stderr
 
 
 def test_the_eventlog_in_the_formats_of_flux(sim):

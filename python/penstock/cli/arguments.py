@@ -42,6 +42,14 @@ def attribute(text: str) -> tuple[str, Any]:
         return path, value
 
 
+def key_value(text: str) -> tuple[str, str]:
+    """`KEY=VALUE`."""
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise ArgumentTypeError(f"expected KEY=VALUE, found `{text}`")
+    return key, value
+
+
 def whole(text: str) -> int:
     """A whole number from 0 on."""
     if not text.isdecimal() or not text.isascii():

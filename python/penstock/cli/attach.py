@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import topic
 from penstock.cli import terminal
-from penstock.cli.rows import exit_code, job_id, reason
+from penstock.cli.ids import OneJobId
+from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
@@ -69,7 +70,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--task", type=_task_rank, metavar="RANK", help="show, write to and signal this task only"
     )
     parser.add_argument("-u", "--unbuffered", action="store_true", help="show output at once")
-    parser.add_argument("id", type=job_id, metavar="ID")
+    parser.add_argument("id", action=OneJobId, metavar="ID")
 
 
 def _task_rank(text: str) -> int:

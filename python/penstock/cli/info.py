@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.rows import job_id, job_row
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import job_row
 from penstock.cli.text import json_text, safe, safe_json
 from penstock.client import Client
 
@@ -24,25 +25,29 @@ def register(parser: argparse.ArgumentParser) -> None:
         "max_rss_kib is in KiB: the greatest resident set of one process of the job. user_cpu and "
         "system_cpu are in seconds: the CPU time of all tasks."
     )
-    parser.add_argument("id", type=job_id, metavar="ID")
+    text = "`-`: read the id, or several, from standard input"
+    parser.add_argument("id", action=JobIds, nargs=1, metavar="ID", help=text)
     parser.add_argument("document", nargs="?", choices=["jobspec", "R", "eventlog"])
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    job = args.id
     with Client() as client:
-        if args.document:
-            print(safe_json(client.lookup(job, args.document)[args.document].rstrip("\n")))
-            return 0
-        (row,) = client.jobs(ids=[job])
-        shown = job_row(row) | {"exit_codes": _exit_codes(client, row)}
-    if args.json:
-        print(json_text(shown))
-        return 0
-    for key, value in shown.items():
-        if value is not None:
-            print(f"{key:<12} {_text(key, value)}")
+        for number, job in enumerate(args.id):
+            if args.document:
+                document = client.lookup(job, args.document)[args.document]
+                print(safe_json(document.rstrip("\n")))
+                continue
+            (row,) = client.jobs(ids=[job])
+            shown = job_row(row) | {"exit_codes": _exit_codes(client, row)}
+            if args.json:
+                print(json_text(shown))
+                continue
+            if number:
+                print()
+            for key, value in shown.items():
+                if value is not None:
+                    print(f"{key:<12} {_text(key, value)}")
     return 0
 
 

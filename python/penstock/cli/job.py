@@ -10,9 +10,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, ResourceSet, fluid_parse, job_state, lay_out, topic
-from penstock.cli.arguments import attribute, seconds
-from penstock.cli.ids import JobIds
-from penstock.cli.rows import job_id, tell
+from penstock.cli.arguments import key_value, seconds
+from penstock.cli.eventlog import has_context
+from penstock.cli.ids import JobIds, OneJobId
+from penstock.cli.rows import tell
 from penstock.cli.text import duration, id_text, json_text, safe
 from penstock.client import Client
 from penstock.errors import Error, NotFoundError, RpcError
@@ -48,7 +49,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     left = add("timeleft", "show the seconds left of a job's time limit", _timeleft)
     left.add_argument("-H", "--human", action="store_true", help="as a duration (RFC 23)")
     left.add_argument(
-        "id", nargs="?", type=job_id, metavar="ID", help="default: the job that this runs in"
+        "id", nargs="?", action=OneJobId, metavar="ID", help="default: the job that this runs in"
     )
     last = add("last", "show the id of this user's newest job, or of several", _last)
     last.add_argument(
@@ -102,7 +103,7 @@ def _register_wait_event(verb: argparse.ArgumentParser) -> None:
     add(
         "-m",
         "--match-context",
-        type=_pair,
+        type=key_value,
         metavar="KEY=VALUE",
         help="only an event with this in its context",
     )
@@ -110,14 +111,8 @@ def _register_wait_event(verb: argparse.ArgumentParser) -> None:
     add("-f", "--format", choices=("text", "json"), default="text", help="of the event")
     add("-q", "--quiet", action="store_true", help="do not print the event")
     add("-v", "--verbose", action="store_true", help="print the events before it, too")
-    add("id", type=job_id, metavar="ID")
+    add("id", action=OneJobId, metavar="ID")
     add("event", metavar="EVENT", help="its name, such as `start` or `clean`")
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    if "=" not in text:
-        raise ArgumentTypeError(f"expected KEY=VALUE, found `{text}`")
-    return attribute(text)
 
 
 def _count(text: str) -> int:
@@ -130,17 +125,13 @@ def _wait_event(args: argparse.Namespace) -> int:
     left = args.count
     with Client(timeout=args.timeout) as client, client.eventlog(args.id, follow=True) as events:
         for event in events:
-            is_match = event["name"] == args.event and _has(event, args.match_context)
+            is_match = event["name"] == args.event and has_context(event, args.match_context)
             left -= is_match
             if (left == 0 and not args.quiet) or args.verbose:
                 print(_event_text(event, args.format), flush=True)
             if left == 0:
                 return 0
     raise NotFoundError(f"{id_text(args.id)} has ended without the event `{args.event}`")
-
-
-def _has(event: Event, pair: tuple[str, Any] | None) -> bool:
-    return pair is None or event.get("context", {}).get(pair[0]) == pair[1]
 
 
 def _event_text(event: Event, form: str) -> str:
@@ -165,7 +156,7 @@ def _register_taskmap(verb: argparse.ArgumentParser) -> None:
     one.add_argument(
         "--to", choices=("raw", "pmi", "multiline"), help="another form (default: RFC 34's)"
     )
-    verb.add_argument("id", type=job_id, metavar="ID")
+    verb.add_argument("id", action=OneJobId, metavar="ID")
 
 
 def _taskmap(args: argparse.Namespace) -> int:

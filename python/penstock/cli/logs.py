@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.rows import job_id
+from penstock.cli.ids import OneJobId
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import RpcError
@@ -23,7 +23,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the job ends")
     parser.add_argument("--stream", choices=STREAMS, help="only this stream (default: both)")
-    parser.add_argument("id", type=job_id, metavar="ID")
+    parser.add_argument("id", action=OneJobId, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.arguments import attribute
-from penstock.cli.rows import job_id
+from penstock.cli.arguments import attribute, key_value
+from penstock.cli.ids import OneJobId
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ VALUE is JSON or a string; KEY=null removes a key."""
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("id", type=job_id, metavar="ID")
+    parser.add_argument("id", action=OneJobId, metavar="ID")
     parser.add_argument("memo", nargs="+", type=note, metavar="KEY=VALUE")
 
 
@@ -29,9 +28,7 @@ def note(text: str) -> tuple[str, Any]:
     Raises:
         ArgumentTypeError: one of them is missing; that is bad usage.
     """
-    key, separator, _ = text.partition("=")
-    if not key or not separator:
-        raise ArgumentTypeError(f"expected KEY=VALUE, found `{text}`")
+    key_value(text)
     return attribute(text)
 
 

@@ -6,14 +6,14 @@ import json
 import operator
 import sys
 from argparse import ArgumentTypeError
-from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Hostlist, IDset, ResourceSet, parse_duration, topic
+from penstock.cli import resource_eventlog
 from penstock.cli.queue_settings import check_queue, queue_constraint
-from penstock.cli.text import safe
+from penstock.cli.text import local_time, safe
 from penstock.client import Client
 from penstock.errors import Error, FormatError, UsageError
 
@@ -33,8 +33,6 @@ LIST_STATES = ("free", "allocated", "down", "up", "all")
 STATUS_STATES = ("avail", "exclude", "offline", "online", "drained", "draining", "drain")
 LIST_FIELDS = ("state", "nnodes", "ncores", "ngpus", "ranks", "nodelist")
 STATUS_FIELDS = ("state", "nnodes", "ranks", "nodelist", "reason")
-TIME_FORMATS = ("human", "raw", "iso", "offset")
-HISTORY = "TIME", "EVENT", "RANKS", "NODELIST", "ABOUT"
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -81,20 +79,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     undrain.add_argument("targets", metavar="TARGETS")
     undrain.add_argument("reason", nargs="*", metavar="REASON")
 
-    history = add("history", "the resource events of nodes, such as drains", _history, "eventlog")
-    history.add_argument("--json", action="store_true", help="one event a line, as --format=json")
-    history.add_argument(
-        "-f", "--format", choices=("text", "json"), default="text", help="default: text"
-    )
-    history.add_argument(
-        "-T", "--time-format", choices=TIME_FORMATS, default="human", help="default: human"
-    )
-    history.add_argument(
-        "-H", "--human", dest="time_format", action="store_const", const="human",
-        help="as --time-format=human",
-    )  # fmt: skip
-    history.add_argument("-i", "--include", metavar="TARGETS", help="as TARGETS")
-    history.add_argument("targets", nargs="?", metavar="TARGETS", help="only events about these")
+    text = "the resource events of nodes, such as drains"
+    resource_eventlog.register(add("history", text, resource_eventlog.show, "eventlog"))
 
     grow = add("grow", "add the nodes of an R to the instance", _grow)
     grow.add_argument("file", metavar="FILE", help="an R (RFC 20); - for the standard input")
@@ -263,7 +249,7 @@ def _info(client: Client, args: argparse.Namespace) -> None:
     for name, ranks in resources.properties.items():
         print(f"property {safe(name)}: {resources.restrict(ranks=ranks).nodelist}")
     if resources.expiration:
-        print(f"until {_time(resources.expiration)}")
+        print(f"until {local_time(resources.expiration)}")
 
 
 def _r(client: Client, args: argparse.Namespace) -> None:
@@ -332,38 +318,6 @@ def _drains(client: Client, status: ResourceStatus) -> list[dict[str, Any]]:
     return rows
 
 
-def _history(client: Client, args: argparse.Namespace) -> None:
-    if args.include is not None and args.targets is not None:
-        raise UsageError("--include: the targets are given twice")
-    events = client.resource_history(args.targets if args.include is None else args.include)
-    if args.json or args.format == "json":
-        for event in events:
-            print(json.dumps(event))
-        return
-    print(f"{HISTORY[0]:<19} {HISTORY[1]:<15} {HISTORY[2]:<12} {HISTORY[3]:<16} {HISTORY[4]}")
-    for event in events:
-        context = event["context"]
-        ranks, hosts = context.get("idset", ""), context.get("nodelist", "")
-        about = context.get("reason") or context.get("name") or ""
-        if "expiration" in context:
-            about = _time(context["expiration"]) if context["expiration"] else "none"
-        when = _event_time(event["timestamp"], args.time_format, events[0]["timestamp"])
-        print(
-            f"{when:<19} {safe(event['name']):<15} {ranks:<12} {hosts:<16} {safe(about)}".rstrip()
-        )
-
-
-def _event_time(timestamp: float, form: str, first: float) -> str:
-    """The time of an event; an offset counts from the first event that is shown."""
-    if form == "raw":
-        return f"{timestamp:.6f}"
-    if form == "offset":
-        return f"{timestamp - first:.6f}"
-    if form == "iso":
-        return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="microseconds")
-    return _time(timestamp)
-
-
 # --- changes
 
 
@@ -386,7 +340,7 @@ def _list_drained(client: Client, *, as_json: bool) -> None:
         print(f"{'TIME':<19} {'STATE':<9} {'RANKS':<12} {'NODELIST':<16} REASON")
     for row in rows:
         text = (
-            f"{_time(row['timestamp'])} {row['state']:<9} {row['ranks']:<12} "
+            f"{local_time(row['timestamp'])} {row['state']:<9} {row['ranks']:<12} "
             f"{row['nodelist']:<16} {safe(row['reason'] or '')}"
         )
         print(json.dumps(row) if as_json else text.rstrip())
@@ -471,7 +425,3 @@ def _expire(client: Client, args: argparse.Namespace) -> int:
 
 def _unmonitor(client: Client, args: argparse.Namespace) -> None:
     client.rpc(topic.resource.UNMONITOR, {"targets": args.targets})
-
-
-def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

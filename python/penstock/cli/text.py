@@ -112,6 +112,11 @@ def clock(when: float, now: float) -> str:
     return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", there)
 
 
+def local_time(when: float) -> str:
+    """A time in seconds since the epoch, as date and time of this time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+
+
 def duration(seconds: float) -> str:
     """A duration (RFC 23) in the largest unit of which it has at least one: `45.000s`, `1.5h`."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):

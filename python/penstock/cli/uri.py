@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock._core import fluid_parse, job_state
+from penstock.cli.ids import one_word
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import NotFoundError
@@ -19,7 +20,8 @@ JOB/JOB is a job of the instance in a job, and so on."""
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("id", metavar="JOB", help="the job, or a path of jobs")
+    text = "the job, or a path of jobs; `-`: read it from standard input"
+    parser.add_argument("id", type=one_word, metavar="JOB", help=text)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import IDset, ResourceSet
 from penstock.cli import joboptions, planned
 from penstock.cli.arguments import seconds, whole
+from penstock.cli.ids import OneJobId
 from penstock.cli.planned import Planner, by_states
 from penstock.cli.queue_settings import check_queue, queue_constraint
-from penstock.cli.rows import job_id, tell
+from penstock.cli.rows import tell
 from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
 from penstock.errors import Error, RpcError, UsageError
@@ -37,7 +38,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     submit = verbs.add_parser("submit", help="when a new job would start")
     joboptions.register(submit, words_help="program and arguments, which may be omitted")
     change = verbs.add_parser("change", help="a pending job with another node count or time limit")
-    change.add_argument("id", type=job_id, metavar="ID")
+    change.add_argument("id", action=OneJobId, metavar="ID")
     wanted = change.add_mutually_exclusive_group(required=True)
     wanted.add_argument("-N", "--nodes", type=whole, metavar="N", help="nodes")
     wanted.add_argument(
@@ -47,9 +48,9 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="time limit: seconds, or with a suffix (30m, 2h)",
     )
     fit = verbs.add_parser("fit", help="the node or task count with which a job would start now")
-    fit.add_argument("id", type=job_id, metavar="ID")
+    fit.add_argument("id", action=OneJobId, metavar="ID")
     cancel = verbs.add_parser("cancel", help="which jobs would start earlier without a job")
-    cancel.add_argument("id", type=job_id, metavar="ID")
+    cancel.add_argument("id", action=OneJobId, metavar="ID")
     for name, text in (("down", "nodes went down"), ("up", "nodes came up")):
         nodes = verbs.add_parser(name, help=f"{text}: which jobs would start at another time")
         nodes.add_argument("targets", metavar="TARGETS", help="an idset of ranks or a hostlist")

@@ -21,11 +21,13 @@ CANCEL_TOPICS = {
     topics.job_list.LIST: topics.job_list.LIST_CANCEL,
     topics.job_list.WAIT: topics.job_list.WAIT_CANCEL,
     topics.job_manager.DRAIN: topics.job_manager.DRAIN_CANCEL,
+    topics.job_manager.EVENTS_JOURNAL: topics.job_manager.EVENTS_JOURNAL_CANCEL,
     topics.job_manager.IDLE: topics.job_manager.IDLE_CANCEL,
     topics.log.DMESG: topics.log.DMESG_CANCEL,
     topics.pmix.ALLOC: topics.pmix.ALLOC_CANCEL,
     topics.pmix.EVENTS: topics.pmix.EVENTS_CANCEL,
     topics.resource.ACQUIRE: topics.resource.ACQUIRE_CANCEL,
+    topics.resource.JOURNAL: topics.resource.JOURNAL_CANCEL,
     topics.resource.MONITOR: topics.resource.MONITOR_CANCEL,
 }
 
