@@ -8,8 +8,12 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -181,12 +185,15 @@ def exec_service(tmp_path):
 
 @pytest.fixture
 def exec_process(tmp_path):
-    """Gives a context manager that runs `penstock exec`; its reaper is killed after the test."""
+    """Gives a context manager that runs `penstock exec`; its reaper is killed after the test.
+
+    The words of `prefix` are a command that executes its arguments.
+    """
     directory = tmp_path / "exec"
 
     @contextmanager
-    def attach(instance, *options: str):
-        command = [*PENSTOCK, "exec", "--uri", instance.uri, "--directory", str(directory)]
+    def attach(instance, *options: str, prefix: Sequence[str] = ()):
+        command = [*prefix, *PENSTOCK, "exec", "--uri", instance.uri, "--directory", str(directory)]
         with attached([*command, *options], "ready") as process:
             yield process
 

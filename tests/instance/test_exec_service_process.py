@@ -236,6 +236,28 @@ def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
     assert "the wait status of task 0 is lost: the reaper was killed" in reason(instance, job)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can replace the boot id")
+def test_a_job_of_another_boot_ends_with_an_exception_and_is_not_started_again(
+    instance, exec_process, tmp_path
+):
+    said, boot = tmp_path / "said", tmp_path / "boot"
+    script = f"echo $$ >> {said}; {gate(tmp_path / 'gate')}"
+    with exec_process(instance) as process:
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        opened = (tmp_path / "gate").open("w")
+        kill(process)
+    kill_reapers(tmp_path / "exec")
+    # As at a reboot, nothing of the job is left.
+    opened.close()
+    boot.write_text("11111111-2222-3333-4444-555555555555\n")
+    bind = f'mount --bind {boot} /proc/sys/kernel/random/boot_id && exec "$@"'
+    with exec_process(instance, prefix=["unshare", "--mount", "sh", "-c", bind, "sh"]):
+        assert instance.penstock("wait", job).returncode != 0
+        assert instance.lines("run", "echo", "more") == ["more"]
+    assert reason(instance, job) == "exec: the machine was rebooted while the job ran"
+    assert len(said.read_text().splitlines()) == 1
+
+
 def test_no_wait_status_is_lost_when_a_reaper_is_killed(instance, exec_process, tmp_path):
     waiting = f"{gate(tmp_path / 'gate')}; exit 3"
     with exec_process(instance):
