@@ -53,6 +53,7 @@ class Site:
 
     def __init__(self, folder: Path, guests: list[str]) -> None:
         self.folder = folder
+        self.uri = f"local://{folder}/socket"
         self.uids = [pwd.getpwnam(guest).pw_uid for guest in guests]
         self.gids = [pwd.getpwnam(guest).pw_gid for guest in guests]
 
@@ -74,11 +75,10 @@ class Site:
         return self._run([sys.executable, "-m", "penstock", *words])
 
     def _run(self, command: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
-        uri = f"local://{self.folder}/socket"
         return subprocess.run(
             command,
             cwd="/",
-            env={"PATH": "/usr/bin:/bin", "PENSTOCK_URI": uri, "SECRET": "of the submitter"},
+            env={"PATH": "/usr/bin:/bin", "PENSTOCK_URI": self.uri, "SECRET": "of the submitter"},
             check=False,
             input=stdin,
             capture_output=True,
@@ -359,6 +359,33 @@ def test_users_below_the_least_uid_have_no_jobs(start, guests, tmp_path):
         site = Site(folder, guests)
         done = site.penstock("run", "true")
         assert "expected a user id of at least 4000000000" in done.stderr
+    shutil.rmtree(folder)
+
+
+def test_an_instance_of_another_user_than_root_runs_the_jobs_of_its_owner_alone(guests):
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    site = Site(folder, guests)
+    site.uri = f"local://{site.uids[0]}@{folder}/socket"
+    config = folder / "config.toml"
+    config.write_text("[access]\nallow-guest-user = true\n")
+    folder.chmod(0o755)
+    os.chown(folder, site.uids[0], site.gids[0])
+    owner = ["setpriv", f"--reuid={site.uids[0]}", f"--regid={site.gids[0]}", "--clear-groups"]
+    command = [*owner, sys.executable, "-m", "penstock"]
+    if subprocess.run([*command, "--version"], cwd="/", check=False).returncode != 0:
+        pytest.skip("other users cannot execute this Python")
+    command += ["start", "--config", str(config), "--state", str(folder / "state")]
+    # The instance ends with its command, at the end of the input.
+    command += ["--socket", str(folder / "socket"), "--", "sh", "-c", "echo accepting; cat"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd="/", stdin=pipe, stdout=pipe) as instance:
+        assert instance.stdout.readline() == b"accepting\n"
+        done = site.penstock("run", "id", "-u")
+        assert (done.returncode, done.stdout) == (0, f"{site.uids[0]}\n")
+        done = site.penstock("run", "id", "-u", guest=1)
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert "an instance without guests: only the instance owner may do this" in done.stderr
     shutil.rmtree(folder)
 
 
