@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from random import Random
+
+from tests.flux.conftest import TIMEOUT_S
 
 QUEUES = """
 [[resource.config]]
@@ -97,6 +100,36 @@ def test_a_lost_node_ends_its_job_and_gets_jobs_again_when_it_returns(start_clus
         assert flux.end(waiting)[0] == 0
         assert flux.flux("jobs", "-no", "{state}", kept) == "RUN"
         flux.flux("cancel", kept)
+
+
+def test_no_job_is_lost_while_brokers_are_killed_and_run_again(start_cluster):
+    """`FLUX_ROUNDS` makes it a soak."""
+    random = Random(1)
+    rounds = int(os.environ.get("FLUX_ROUNDS", "1"))
+    jobs = []
+    with start_cluster(16) as flux:
+        for _ in range(rounds):
+            jobs += flux.flux("submit", "--cc=1-40", "-N1", "sleep", "0.2").split()
+            jobs += flux.flux("submit", "--cc=1-4", "-N12", "true").split()
+            lost = random.sample(range(1, 16), 2)
+            for rank in lost:
+                flux.broker("kill", rank, signum=signal.SIGKILL)
+            while flux.flux("resource", "list", "-s", "down", "-no", "{nnodes}") != "2":
+                pass
+            for rank in lost:
+                flux.broker("run", rank)
+            flux.flux("queue", "drain", f"--timeout={TIMEOUT_S}")
+            while flux.flux("resource", "list", "-s", "down", "-no", "{nnodes}") != "0":
+                pass
+        assert flux.flux("resource", "list", "-s", "allocated", "-no", "{nnodes}") == "0"
+        stats = flux.stats()
+        assert (stats["ready"], stats["queued"], stats["running"]) == (True, 0, 0)
+        ended = flux.flux("jobs", "-a", "--count=0", "-no", "{id} {result}").split("\n")
+        results = dict(line.split() for line in ended)
+        assert sorted(results) == sorted(jobs)
+        # The jobs on the lost nodes alone have failed.
+        failed = [job for job, result in results.items() if result != "COMPLETED"]
+        assert len(failed) <= 2 * rounds
 
 
 HOUSEKEEPING = """
