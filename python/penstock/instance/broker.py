@@ -177,6 +177,7 @@ class Broker:
         # For each reserved name, whether the process with an id may register it.
         self._reserved: dict[str, Callable[[int], bool]] = {}
         self._sockets: dict[int, Connection] = {}
+        self._networks: list[Network] = []
         self._posted: deque[tuple[int, Batch]] = deque()
         # Posted messages for the next exchange of a round.
         self._unrouted: deque[tuple[int, Batch]] = deque()
@@ -375,6 +376,10 @@ class Broker:
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
+    def has_input(self) -> bool:
+        """Whether a connection can be read."""
+        return any(network.has_input() for network in self._networks)
+
         remote = self._sockets.get(self._router.peer(route) or 0)
         return remote is None or remote.is_writable
 
@@ -836,6 +841,8 @@ class Broker:
         """
         async with listener, trio.open_nursery() as connections:
             task_status.started()
+        if network not in self._networks:
+            self._networks.append(network)
             accepts = True
             while True:
                 try:

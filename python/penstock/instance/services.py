@@ -32,6 +32,13 @@ log = logging.getLogger("penstock")
 
 # The longest time to the commit of changes that no message to a client has caused to be committed.
 MAX_COMMIT_DELAY_S = 0.05
+# The same while large requests are done in slices and others have sent requests in between: the
+# commit of such a request writes the slices, too.
+MAX_SLICES_COMMIT_DELAY_S = 0.005
+# Of the time of slices, the commits between them take a third at most.
+SLICES_PER_COMMIT_TIME = 2.0
+# Slices in a row while no connection has input.
+MAX_SLICES = 4
 
 
 class ManagerService:
@@ -89,8 +96,12 @@ class ManagerService:
         # The peers of the failed job manager outside of the daemon; None if it has not failed.
         self._lost_peers: list[int] | None = None
         self._alarm = Alarm(broker.clock)
-        # When to commit what no message to a client has caused to be committed.
-        self._commit_by: float | None = None
+        # Since when there are changes that no message to a client has caused to be committed.
+        self._uncommitted_since: float | None = None
+        # Whether connections have had input between the slices of the open requests.
+        self._has_requests_between = False
+        # The seconds that the last commit between slices took.
+        self._commit_time = 0.0
         self._outstanding: Outstanding[list[Message]] = Outstanding()
         self.restarts = Restarts(
             broker,
@@ -120,7 +131,7 @@ class ManagerService:
             self._is_short.set()
         self._manager.rebuild(self._settings(), self._broker.clock.now())
         self._apply_rejection()
-        self._commit_by = None
+        self._uncommitted_since = None
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
 
@@ -271,9 +282,11 @@ class ManagerService:
             log.warning("job-manager: %s", line)
         if purged and self._on_purge is not None:
             self._on_purge(purged)
-        if uncommitted and self._commit_by is None:
-            self._commit_by = self._broker.clock.now() + MAX_COMMIT_DELAY_S
-        deadlines = (deadline, self._commit_by)
+        if not uncommitted:
+            self._uncommitted_since = None
+        elif self._uncommitted_since is None:
+            self._uncommitted_since = self._broker.clock.now()
+        deadlines = (deadline, self._commit_deadline())
         self._alarm.set(min((each for each in deadlines if each is not None), default=None))
         return batch
 
@@ -287,13 +300,37 @@ class ManagerService:
         """Advances the job manager at its deadlines, such as the begin times of jobs."""
         while True:
             await self._alarm.wait()
-            now = self._broker.clock.now()
-            if self._commit_by is not None and now >= self._commit_by:
-                self._commit_by = None
-                self._broker.commit()
+            commit_deadline = self._commit_deadline()
+            if commit_deadline is not None and self._broker.clock.now() >= commit_deadline:
+                self._commit()
             with suppress(RequestError), self.guard():
-                self._manager.advance(now)
+                self._advance()
                 self._broker.nudge()
+
+    def _commit(self) -> None:
+        clock = self._broker.clock
+        began = clock.monotonic()
+        self._broker.commit()
+        self._commit_time = clock.monotonic() - began
+        self._uncommitted_since = None
+
+    def _commit_deadline(self) -> float | None:
+        if self._uncommitted_since is None:
+            return None
+        if not self._has_requests_between:
+            return self._uncommitted_since + MAX_COMMIT_DELAY_S
+        delay = max(MAX_SLICES_COMMIT_DELAY_S, SLICES_PER_COMMIT_TIME * self._commit_time)
+        return self._uncommitted_since + min(delay, MAX_COMMIT_DELAY_S)
+
+    def _advance(self) -> None:
+        """Does slices of large requests, until a connection has input."""
+        for _ in range(MAX_SLICES):
+            if not self._manager.advance(self._broker.clock.now()):
+                self._has_requests_between = False
+                break
+            if self._broker.has_input():
+                self._has_requests_between = True
+                break
 
 
 class SchedulerService:

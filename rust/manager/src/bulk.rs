@@ -16,10 +16,10 @@ use crate::authorize::{NamedJobs, NextJob, Permission, PermittedJob};
 use crate::context::Context;
 use crate::rpc::{Reply, Request};
 
-/// Maximum number of jobs changed in one slice: some milliseconds' work.
-const JOBS_PER_SLICE: usize = 700;
+/// Maximum number of jobs changed in one slice: about a millisecond's work.
+const JOBS_PER_SLICE: usize = 150;
 /// Maximum number of jobs examined in one slice.
-const JOBS_EXAMINED_PER_SLICE: usize = 10_000;
+const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
 /// The greatest number of ids that open requests hold: the oldest ones are completed at once if there are more.
 const MAX_OPEN_IDS: usize = 8_000_000;
 

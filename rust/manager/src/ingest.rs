@@ -46,8 +46,8 @@ const TOKEN_LIFETIME_S: f64 = 24.0 * 3600.0;
 /// The greatest length of a token.
 const MAX_TOKEN_BYTES: usize = 64;
 
-/// Maximum number of jobs added, completed or removed in one slice: some milliseconds' work.
-const JOBS_PER_SLICE: u64 = 500;
+/// Maximum number of jobs added, completed or removed in one slice: less than a millisecond's work.
+const JOBS_PER_SLICE: u64 = 150;
 /// The length of a jobspec in a request that takes as long as a job, in bytes.
 const BYTES_PER_JOB: usize = 256;
 /// The greatest length of the jobspecs that open submissions hold: the oldest ones are continued at once if there are more.

@@ -22,8 +22,8 @@ use crate::state::State;
 const MAX_PURGED_META: &str = "max_purged";
 /// Seconds between two checks of the limits.
 const PURGE_INTERVAL_S: f64 = 1.0;
-/// Maximum number of jobs removed in one slice: some milliseconds' work.
-const JOBS_PER_SLICE: usize = 250;
+/// Maximum number of jobs removed in one slice: less than a millisecond's work.
+const JOBS_PER_SLICE: usize = 100;
 /// Maximum number of free pages of the store released in one slice: some milliseconds' work.
 const PAGES_PER_SLICE: u64 = 100;
 /// Seconds between two slices of released pages: no request waits for them.

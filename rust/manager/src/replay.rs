@@ -39,7 +39,7 @@ const JOBS_PER_READ: usize = 1000;
 const MAX_RESTORED_JOBSPECS: usize = 4096;
 
 /// The number of pending jobs resumed in one slice: some milliseconds' work.
-const RESUMED_JOBS_PER_SLICE: usize = 500;
+const RESUMED_JOBS_PER_SLICE: usize = 150;
 
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {

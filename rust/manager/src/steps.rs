@@ -75,7 +75,10 @@ impl Manager {
 
     /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests; and the next slice
     /// of a request about many jobs, or for many.
-    pub fn advance(&mut self, now: f64) {
+    ///
+    /// The events of a slice are written to the open transaction, so that the commit of another peer's request is short.
+    /// Returns whether more is due now.
+    pub fn advance(&mut self, now: f64) -> bool {
         self.begin(now);
         self.bulk.run_next_slice(&mut self.cx);
         self.submissions
@@ -85,6 +88,8 @@ impl Manager {
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);
         self.perform_due_steps();
+        self.cx.write_events();
+        self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
     /// Performs the due steps of jobs until none is left.

@@ -157,7 +157,7 @@ impl JobManager {
         })
     }
 
-    fn advance(&self, py: Python<'_>, now: f64) -> PyResult<()> {
+    fn advance(&self, py: Python<'_>, now: f64) -> PyResult<bool> {
         self.with(py, |manager| manager.advance(now))
     }
 
