@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock._core import Batch, Decoder, Message
+from penstock._core import STREAMING, Batch, Decoder, Message
 from penstock.client import Client
 from penstock.errors import NoInstanceError, RpcError
 from penstock.jobspec import from_command
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
+WATCH = "job-info.eventlog-watch"
 
 if os.geteuid() != 0:
     pytest.skip("only root can connect as other users", allow_module_level=True)
@@ -188,6 +189,100 @@ def test_outstanding_requests_of_a_guest_are_limited(site):
         assert guests_of(owner)["rejected"]["request_bytes"] == 1
 
 
+def test_watches_of_a_guest_and_of_all_guests_are_limited(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with site("watches = 3\nall-watches = 4") as instance, Client(instance.uri) as owner:
+        one, two, other = RawGuest(instance), RawGuest(instance), RawGuest(instance, OTHER)
+        with guest(instance) as client, guest(instance, OTHER) as stranger:
+            mine, others = client.submit(spec, urgency=0), stranger.submit(spec, urgency=0)
+            watch = {"id": mine, "path": "eventlog", "flags": 0}
+            # The connections of the user count together; each watch has sent the past events.
+            for raw, tag in ((one, 1), (one, 2), (two, 3)):
+                raw.send(WATCH, watch, tag=tag, flags=STREAMING)
+                assert raw.receive(1)[0].errnum == 0
+            two.send(WATCH, watch, tag=4, flags=STREAMING)
+            (rejected,) = two.receive(1)
+            assert (rejected.matchtag, rejected.errnum) == (4, errno.EAGAIN)
+            assert "has 3 streaming requests, expected at most 3" in rejected.error_text
+            assert "(penstock.quota.watches)" in rejected.error_text
+            # Requests with one response are no watches.
+            assert client.rpc("broker.ping", ECHO)["text"] == "x"
+            theirs = {**watch, "id": others}
+            other.send(WATCH, theirs, tag=1, flags=STREAMING)
+            assert other.receive(1)[0].errnum == 0
+            other.send(WATCH, theirs, tag=2, flags=STREAMING)
+            (rejected,) = other.receive(1)
+            assert rejected.errnum == errno.EAGAIN
+            assert "(penstock.quota.all-watches)" in rejected.error_text
+            counts = guests_of(owner)["rejected"]
+            assert (counts["watches"], counts["all_watches"]) == (1, 1)
+            # The owner has no limit, and the end of a connection makes room.
+            assert next(owner.eventlog(mine, follow=True))["name"] == "submit"
+            two.socket.close()
+            while guests_of(owner)["connections"] > 4:
+                pass
+            other.send(WATCH, theirs, tag=3, flags=STREAMING)
+            assert other.receive(1)[0].errnum == 0
+
+
+def test_memos_of_a_guest_and_of_all_guests_are_limited(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+
+    def set_memo(client: Client, job: int, size: int) -> None:
+        client.rpc("job-manager.memo", {"id": job, "memo": {"x": "x" * size}})
+
+    limits = "memo-bytes = 10000\nall-memo-bytes = 15000"
+    with (
+        site(limits) as instance,
+        Client(instance.uri) as owner,
+        guest(instance) as client,
+        guest(instance, OTHER) as other,
+    ):
+        one, two, three = (client.submit(spec, urgency=0) for _ in range(3))
+        theirs = other.submit(spec, urgency=0)
+        set_memo(client, one, 4000)
+        set_memo(client, two, 4000)
+        # The size of a memo is that of its latest value.
+        set_memo(client, two, 4000)
+        with pytest.raises(RpcError, match=r"user 54321 would have .*quota.memo-bytes") as caught:
+            set_memo(client, three, 4000)
+        assert caught.value.errno == errno.EAGAIN
+        with pytest.raises(RpcError, match=r"of all guests would have .*quota.all-memo-bytes"):
+            set_memo(other, theirs, 8000)
+        set_memo(other, theirs, 6000)
+        counts = owner.stats("job-manager")["rejected"]
+        assert (counts["memo_bytes"], counts["all_memo_bytes"]) == (1, 1)
+        # The owner has no limit, and a memo above the limit can become shorter.
+        set_memo(owner, three, 9000)
+        set_memo(client, three, 8000)
+        client.cancel([three, two])
+        client.wait([three, two])
+        set_memo(client, one, 8000)
+
+
+def test_the_payload_of_a_large_message_of_a_guest_is_not_read(site):
+    with site("message-bytes = 100000") as instance, Client(instance.uri) as owner:
+        raw = RawGuest(instance)
+        text = "x" * 200_000
+        request = Message.request("job-ingest.submit", {"jobspec": {"x": text}}, matchtag=7)
+        frame = Batch([request]).encode()
+        raw.socket.sendall(frame[:-10])
+        raw_two = RawGuest(instance)
+        raw_two.send("broker.ping", ECHO, tag=1)
+        assert raw_two.receive(1)[0].errnum == 0
+        raw.socket.sendall(frame[-10:])
+        raw.send("broker.ping", ECHO, tag=8)
+        rejected, ping = sorted(raw.receive(2), key=lambda message: message.matchtag)
+        assert (rejected.matchtag, rejected.errnum) == (7, errno.EMSGSIZE)
+        assert rejected.error_text == (
+            "job-ingest.submit: expected a message of at most 100000 bytes "
+            "(penstock.quota.message-bytes)"
+        )
+        assert (ping.matchtag, ping.errnum) == (8, 0)
+        assert guests_of(owner)["rejected"]["message_bytes"] == 1
+        assert owner.rpc("broker.ping", {"text": text})["text"] == text
+
+
 def test_requests_above_the_rate_are_read_later(site):
     with site("request-rate = 100") as instance, Client(instance.uri) as owner:
         raw = RawGuest(instance)
@@ -217,7 +312,7 @@ def test_jobs_of_a_guest_are_limited(site):
             assert len(owner.rpc("job-ingest.submit", {**many, "count": 20})["ids"]) == 20
             assert len(other.rpc("job-ingest.submit", many)["ids"]) == 6
             rejected = owner.stats("job-manager")["rejected"]
-        assert rejected == {"submission_jobs": 2, "active_jobs": 1}
+        assert (rejected["submission_jobs"], rejected["active_jobs"]) == (2, 1)
 
 
 def test_limits_can_change_while_the_instance_runs(site, tmp_path):

@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from penstock._core import Batch, Decoder, Message
+from penstock._core import STREAMING, Batch, Decoder, Message
 from penstock.client import Client
 from penstock.errors import Error
 from penstock.jobspec import from_command
@@ -90,6 +90,35 @@ def large_requests(uri: str, number: int) -> None:
         connection.recv(MIB)
 
 
+def forged_routes(uri: str, number: int) -> None:
+    """200 drains with 1,000 routes of no peer, and a connection closed at once."""
+    routes = b"".join(b"\x24%036d" % hop for hop in range(1000))
+    frames = []
+    for tag in range(1, 201):
+        request = Message.request("job-manager.drain", {}, matchtag=tag)
+        # Magic, length, and the parts, of which the routes are the first.
+        frame = Batch([request]).encode()
+        length = struct.pack(">I", len(frame) - 8 + len(routes))
+        frames.append(frame[:4] + length + routes + frame[8:])
+    connection = _raw(uri)
+    if connection is None:
+        return
+    with connection, suppress(OSError):
+        connection.sendall(b"".join(frames))
+
+
+def drain_flood(uri: str, number: int) -> None:
+    """1,000 drains, which stay outstanding until the connection is closed."""
+    connection = _raw(uri)
+    if connection is None:
+        return
+    requests = [Message.request("job-manager.drain", {}, matchtag=tag) for tag in range(1, 1001)]
+    requests.append(Message.request("broker.ping", {}, matchtag=1001))
+    with connection, suppress(OSError):
+        connection.sendall(Batch(requests).encode())
+        connection.recv(MIB)
+
+
 def repeated_keys(uri: str, number: int) -> None:
     """A lookup that names one document 20,000 times."""
     with Client(uri, timeout=TIMEOUT_S) as client:
@@ -122,28 +151,29 @@ def long_names(uri: str, number: int) -> None:
 
 
 def unfinished_frames(uri: str, number: int) -> None:
-    """Eight frames of 60 MiB of which all but the last byte is sent."""
+    """Eight frames of 16 and eight of 60 MiB of which all but the last byte is sent."""
     held = []
-    start = b"\x12\x00\xee\xff" + struct.pack(">I", 60 * MIB) + b"\x8e\x01"
-    for _ in range(8):
+    for size in [16 * MIB] * 8 + [60 * MIB] * 8:
+        start = b"\x12\x00\xee\xff" + struct.pack(">I", size) + b"\x8e\x01"
         connection = _raw(uri)
         if connection is not None:
             held.append(connection)
             with suppress(OSError):
                 connection.sendall(start)
-                connection.sendall(bytes(60 * MIB - 16))
+                connection.sendall(bytes(size - 16))
     for connection in held:
         connection.close()
 
 
 def large_jobspecs(uri: str, number: int) -> None:
-    """A jobspec as large as is permitted, and one of 63 MiB, which is not."""
+    """A jobspec as large as is permitted; 16 MiB, as large as a message may be, and 63 MiB."""
     with Client(uri, timeout=TIMEOUT_S) as client:
         spec = from_command(["true"], environment={"X": "x" * (MIB - 4096)}, cwd="/")
         with suppress(Error):
             client.cancel([client.submit(spec, urgency=0)])
-        with suppress(Error):
-            client.rpc("job-ingest.submit", {"jobspec": {"x": "x" * (63 * MIB)}})
+        for size in (16, 63):
+            with suppress(Error):
+                client.rpc("job-ingest.submit", {"jobspec": {"x": "x" * (size * MIB)}})
 
 
 def request_flood(uri: str, number: int) -> None:
@@ -168,7 +198,7 @@ def watches(uri: str, number: int) -> None:
         job = client.submit(SPEC, urgency=0)
         payload = {"id": job, "path": "eventlog", "flags": 0}
         requests = [
-            Message.request("job-info.eventlog-watch", payload, matchtag=tag, flags=16)
+            Message.request("job-info.eventlog-watch", payload, matchtag=tag, flags=STREAMING)
             for tag in range(1, 5001)
         ]
         connection = _raw(uri)
@@ -197,6 +227,8 @@ def memos(uri: str, number: int) -> None:
 ATTACKS: list[Attack] = [
     connections,
     large_requests,
+    forged_routes,
+    drain_flood,
     repeated_keys,
     many_copies,
     long_names,

@@ -401,6 +401,32 @@ class Quota:
     request_bytes: Count = key(
         Count(64 << 20), "maximum size of the payloads of these requests", reload=True
     )
+    watches: Count = key(
+        Count(5000),
+        "maximum number of outstanding streaming requests of a guest: watches, waits, lists, "
+        "output that is followed",
+        reload=True,
+    )
+    all_watches: Count = key(Count(50_000), "the same for all guests together", reload=True)
+    memo_bytes: Count = key(
+        Count(16 << 20),
+        "maximum size of the memos that a guest has set on active jobs",
+        reload=True,
+        manager="memo_bytes",
+    )
+    all_memo_bytes: Count = key(
+        Count(256 << 20),
+        "the same for all guests together",
+        reload=True,
+        manager="all_memo_bytes",
+    )
+    # Clients split submissions at 16 MiB.
+    message_bytes: int = key(
+        17 << 20,
+        "maximum size of one message of a guest; the payload of a longer one is not read",
+        reload=True,
+        check=checks.at_most(64 << 20),
+    )
     unfinished_bytes: Count = key(
         Count(64 << 20),
         "maximum size of the messages that a guest has sent in part; a connection that exceeds it "

@@ -199,7 +199,9 @@ class Broker:
     def set_quota(self, quota: Quota) -> None:
         """Applies changed limits of guests."""
         self._quotas.set_settings(quota)
-        self._router.set_limits(quota.requests, quota.request_bytes)
+        self._router.set_limits(
+            quota.requests, quota.request_bytes, quota.watches, quota.all_watches
+        )
 
     # --- in-process services
 
@@ -374,12 +376,12 @@ class Broker:
         else:
             await remote.wait_writable()
 
-    def is_writable(self, route: bytes) -> bool:
-        """Whether the peer of a route has little unread, or has disconnected."""
     def has_input(self) -> bool:
         """Whether a connection can be read."""
         return any(network.has_input() for network in self._networks)
 
+    def is_writable(self, route: bytes) -> bool:
+        """Whether the peer of a route has little unread, or has disconnected."""
         remote = self._sockets.get(self._router.peer(route) or 0)
         return remote is None or remote.is_writable
 
@@ -839,10 +841,10 @@ class Broker:
             network: made the listener.
             task_status: started when connections are accepted.
         """
-        async with listener, trio.open_nursery() as connections:
-            task_status.started()
         if network not in self._networks:
             self._networks.append(network)
+        async with listener, trio.open_nursery() as connections:
+            task_status.started()
             accepts = True
             while True:
                 try:
@@ -899,6 +901,12 @@ class Broker:
             finally:
                 connection.close()
 
+    def _reject_oversized(self, number: int, peer: Connection, oversized: Batch) -> None:
+        problem = self._quotas.reject_messages(len(oversized))
+        responses = Batch(rejections(oversized, errno.EMSGSIZE, problem))
+        self._send(number, peer, responses, is_committed=True)
+        self._wake_pump()
+
     def _roles(self, uid: int) -> int:
         if uid == self.owner or (uid == 0 and self._allow_root):
             return ROLE_OWNER | ROLE_LOCAL
@@ -930,11 +938,16 @@ class Broker:
         had_unfinished = False
         while data := await peer.read(READ_BYTES):
             malformed = None
+            if peer.is_guest:
+                decoder.set_message_limit(self._quotas.message_bytes)
             try:
                 batch = decoder.feed(data)
             except WireError as error:
                 # The messages before the malformed frame are valid, wherever the chunk begins.
                 batch, malformed = error.messages or Batch([]), error
+            oversized = decoder.take_oversized()
+            if oversized:
+                self._reject_oversized(number, peer, oversized)
             if batch.has_cbor():
                 peer.cbor = True
                 # The router rejects a payload that has no JSON form.
@@ -948,8 +961,9 @@ class Broker:
                     peer.report(logging.WARNING, text, peer.pid, problem)
                     return
             # Routing takes the messages out of the batch.
-            self._received += len(batch)
-            pause = self._quotas.count_requests(peer.uid, len(batch)) if peer.is_guest else 0.0
+            count = len(batch) + len(oversized)
+            self._received += count
+            pause = self._quotas.count_requests(peer.uid, count) if peer.is_guest else 0.0
             self._take_in(number, batch, network)
             if malformed is not None:
                 peer.report(

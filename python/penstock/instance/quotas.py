@@ -44,7 +44,7 @@ class Quotas:
         self._settings = Quota()
         self._usage: dict[int, _Usage] = {}
         self._connections = 0
-        self._rejected = {"connections": 0, "unfinished_bytes": 0}
+        self._rejected = {"connections": 0, "message_bytes": 0, "unfinished_bytes": 0}
         self._delayed = 0
 
     def set_settings(self, settings: Quota) -> None:
@@ -101,6 +101,21 @@ class Quotas:
                 "(penstock.quota.unfinished-bytes)"
             )
         return None
+
+    @property
+    def message_bytes(self) -> int:
+        """The greatest size of one message."""
+        return self._settings.message_bytes
+
+    def reject_messages(self, count: int) -> str:
+        """Counts messages that are too large.
+
+        Returns:
+            The limit that they exceed, for the responses.
+        """
+        self._rejected["message_bytes"] += count
+        limit = self._settings.message_bytes
+        return f"expected a message of at most {limit} bytes (penstock.quota.message-bytes)"
 
     def count_requests(self, uid: int, count: int) -> float:
         """Counts requests of a guest.

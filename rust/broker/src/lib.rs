@@ -52,6 +52,8 @@ struct CountedRequests {
 struct Load {
     requests: u64,
     bytes: u64,
+    /// The streams among the requests.
+    watches: u64,
 }
 
 /// The limits of the outstanding requests of each guest.
@@ -61,6 +63,10 @@ pub struct Limits {
     pub requests: u64,
     /// The bytes of their payloads.
     pub request_bytes: u64,
+    /// The number of streams among them.
+    pub watches: u64,
+    /// The number of streams of all guests.
+    pub all_watches: u64,
 }
 
 impl Default for Limits {
@@ -69,6 +75,8 @@ impl Default for Limits {
         Self {
             requests: u64::MAX,
             request_bytes: u64::MAX,
+            watches: u64::MAX,
+            all_watches: u64::MAX,
         }
     }
 }
@@ -80,6 +88,10 @@ pub struct Rejections {
     pub requests: u64,
     /// Because of the bytes of their payloads.
     pub request_bytes: u64,
+    /// Because of the number of streams of the guest.
+    pub watches: u64,
+    /// Because of the number of streams of all guests.
+    pub all_watches: u64,
 }
 
 /// Whether a peer is in the daemon's process.
@@ -107,6 +119,8 @@ pub struct Router {
     limits: Limits,
     /// Of the guests with outstanding requests.
     loads: HashMap<u32, Load>,
+    /// The outstanding streams of all guests.
+    watches: u64,
     rejections: Rejections,
 }
 
@@ -141,6 +155,7 @@ impl Router {
             sequence: 0,
             limits: Limits::default(),
             loads: HashMap::new(),
+            watches: 0,
             rejections: Rejections::default(),
         }
     }
@@ -439,6 +454,8 @@ impl Router {
         let Limits {
             requests,
             request_bytes,
+            watches,
+            all_watches,
         } = self.limits;
         let topic = request.topic();
         if load.requests >= requests {
@@ -457,6 +474,22 @@ impl Router {
                 load.bytes
             ));
         }
+        let is_watch = request.is_streaming() && !request.is_noresponse();
+        if is_watch && load.watches >= watches {
+            self.rejections.watches += 1;
+            return Some(format!(
+                "{topic}: user {userid} has {} streaming requests, expected at most {watches} (penstock.quota.watches)",
+                load.watches
+            ));
+        }
+        if is_watch && self.watches >= all_watches {
+            self.rejections.all_watches += 1;
+            return Some(format!(
+                "{topic}: guests have {} streaming requests, expected at most {all_watches} (penstock.quota.all-watches)",
+                self.watches
+            ));
+        }
+        self.watches += u64::from(is_watch);
         // The end of a request without a response is not known.
         if !request.is_noresponse() {
             let counted = peer.counted.entry(request.matchtag).or_default();
@@ -464,6 +497,7 @@ impl Router {
             for load in [&mut counted.load, self.loads.entry(userid).or_default()] {
                 load.requests += 1;
                 load.bytes += bytes;
+                load.watches += u64::from(is_watch);
             }
         }
         None
@@ -484,9 +518,11 @@ impl Router {
         let ended = Load {
             requests: 1,
             bytes: counted.load.bytes / counted.load.requests.max(1),
+            watches: counted.load.watches.min(1),
         };
         counted.load.requests -= 1;
         counted.load.bytes -= ended.bytes;
+        counted.load.watches -= ended.watches;
         if counted.load.requests == 0 {
             entry.remove();
         }
@@ -495,10 +531,12 @@ impl Router {
     }
 
     fn release(&mut self, userid: u32, ended: Load) {
+        self.watches -= ended.watches;
         if let Entry::Occupied(mut entry) = self.loads.entry(userid) {
             let load = entry.get_mut();
             load.requests -= ended.requests;
             load.bytes -= ended.bytes;
+            load.watches -= ended.watches;
             if load.requests == 0 {
                 entry.remove();
             }

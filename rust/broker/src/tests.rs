@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use penstock_flux::{errno, role};
 
 use super::*;
@@ -372,12 +374,60 @@ fn an_exchange_serves_nothing_before_a_service_that_is_not_part_of_it() {
 }
 
 #[test]
+fn the_streams_of_a_guest_and_of_all_guests_are_limited() {
+    let mut router = router();
+    let other = Credentials {
+        userid: GUEST.userid + 1,
+        ..GUEST
+    };
+    router.add_remote_peer(4, "second", GUEST);
+    router.add_remote_peer(5, "third", other);
+    router.set_limits(Limits {
+        watches: 2,
+        all_watches: 3,
+        ..Limits::default()
+    });
+    let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
+    let stream = |tag| request(tag).streaming();
+    let mut route = |peer, message: Message| {
+        let (receiver, message) = one(router.route(peer, vec![message]));
+        (
+            receiver,
+            message.errnum(),
+            message.error_text().map(Cow::into_owned),
+        )
+    };
+    // All connections of the user count. Requests with one response do not.
+    for (peer, tag) in [(3, 1), (4, 2), (5, 1)] {
+        assert_eq!(route(peer, stream(tag)), (2, 0, None));
+        assert_eq!(route(peer, request(tag + 10)), (2, 0, None));
+    }
+    let (receiver, errnum, text) = route(3, stream(3));
+    assert_eq!((receiver, errnum), (3, errno::EAGAIN));
+    assert!(text.unwrap().contains("(penstock.quota.watches)"));
+    let (receiver, errnum, text) = route(5, stream(3));
+    assert_eq!((receiver, errnum), (5, errno::EAGAIN));
+    assert!(text.unwrap().contains("(penstock.quota.all-watches)"));
+    // The owner has no limit.
+    assert_eq!(route(1, stream(3)), (2, 0, None));
+    let rejections = router.rejections();
+    assert_eq!((rejections.watches, rejections.all_watches), (1, 1));
+    // A stream ends by an error, or with its connection.
+    router.remove_peer(4);
+    assert_eq!(one(router.route(5, vec![stream(4)])).1.errnum(), 0);
+    router.remove_peer(3);
+    router.remove_peer(5);
+    assert!(router.loads.is_empty() && router.watches == 0);
+}
+
+#[test]
 fn the_outstanding_requests_of_a_guest_are_limited() {
     let mut router = router();
     router.add_remote_peer(4, "second", GUEST);
     router.set_limits(Limits {
         requests: 3,
         request_bytes: 40,
+        ..Limits::default()
     });
     let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
     let stream = |tag| {

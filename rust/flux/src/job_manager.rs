@@ -393,13 +393,17 @@ pub struct StageStats {
     pub cleanup: HistogramStats,
 }
 
-/// Submissions of guests that a limit has rejected, by the limit.
+/// Requests of guests that a limit has rejected, by the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedStats {
     /// Jobs of one request.
     pub submission_jobs: u64,
     /// Active jobs of a user.
     pub active_jobs: u64,
+    /// The size of a user's memos.
+    pub memo_bytes: u64,
+    /// The size of the memos of all guests.
+    pub all_memo_bytes: u64,
 }
 
 /// The id that names no job: any waitable job, or the end of the past events of a journal.

@@ -206,8 +206,7 @@ fn kill_one(cx: &mut Context, job: &PermittedJob, signum: i32) -> Result<(), Req
 pub(crate) fn memo(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -> Handled {
     let MemoRequest { memo, .. } = request.payload()?;
     let id = job.id();
-    let job = cx.jobs.active(id)?;
-    quota::check_memo(job.record.memo(), &memo)?;
+    quota::check_memo(cx, request.sender, id, &memo)?;
     cx.log(id, Event::with(cx.now, eventlog::MEMO, &memo));
     Ok(Reply::Empty)
 }

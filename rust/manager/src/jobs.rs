@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use penstock_flux::{RedactedJobspec, RequestError};
+use penstock_flux::{RedactedJobspec, RequestError, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
@@ -149,6 +149,14 @@ impl HiddenJobs {
 /// show what depends on more.
 const RECENT_JOBS: usize = if cfg!(debug_assertions) { 2 } else { 8192 };
 
+/// The active jobs of a user.
+#[derive(Clone, Copy, Debug, Default)]
+struct ActiveJobs {
+    count: u64,
+    /// The size of their memos.
+    memo_bytes: u64,
+}
+
 /// The jobs by id, and their events that are not in the store yet.
 ///
 /// These are the active jobs, those that ended last, inactive jobs with PMIx requests, and until the end of a call the
@@ -172,8 +180,8 @@ pub struct Jobs {
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: BTreeMap<JobId, (u32, String)>,
     greatest_purged: JobId,
-    /// The number of active jobs of each user who has any.
-    active_by_user: BTreeMap<u32, u64>,
+    /// The active jobs of each user who has any.
+    active_by_user: BTreeMap<u32, ActiveJobs>,
     /// Jobs added, changed or removed since the last check of their records.
     #[cfg(debug_assertions)]
     unchecked: BTreeSet<JobId>,
@@ -367,7 +375,9 @@ impl Jobs {
         #[cfg(debug_assertions)]
         self.unchecked.insert(record.id());
         if record.state() != State::Inactive {
-            *self.active_by_user.entry(record.userid()).or_default() += 1;
+            let active = self.active_by_user.entry(record.userid()).or_default();
+            active.count += 1;
+            active.memo_bytes += record.memo_bytes();
         }
         let id = record.id();
         self.by_id.insert(id, Box::new(Job { record, dialogue }));
@@ -384,7 +394,7 @@ impl Jobs {
 
     /// Counts jobs of a user as active before they are added.
     pub(crate) fn count_active(&mut self, userid: u32, count: u64) {
-        *self.active_by_user.entry(userid).or_default() += count;
+        self.active_by_user.entry(userid).or_default().count += count;
     }
 
     /// Removes a job of a submission that is rejected.
@@ -428,18 +438,42 @@ impl Jobs {
             .get(&userid)
             .copied()
             .unwrap_or_default()
+            .count
+    }
+
+    /// The size of the memos of a user's active jobs, in bytes.
+    pub(crate) fn memo_bytes_of(&self, userid: u32) -> u64 {
+        let active = self.active_by_user.get(&userid);
+        active.map_or(0, |active| active.memo_bytes)
+    }
+
+    /// The same of all users but the instance owner.
+    pub(crate) fn memo_bytes_of_guests(&self, owner: u32) -> u64 {
+        let users = self.active_by_user.iter();
+        let guests = users.filter(|(userid, _)| **userid != owner);
+        guests.map(|(_, active)| active.memo_bytes).sum()
     }
 
     /// Counts jobs of a user as active no longer.
     pub(crate) fn uncount_active(&mut self, userid: u32, count: u64) {
-        Self::count_ends(&mut self.active_by_user, userid, count);
+        let memo_bytes = 0;
+        let ended = ActiveJobs { count, memo_bytes };
+        Self::count_ends(&mut self.active_by_user, userid, ended);
     }
 
-    fn count_ends(active_by_user: &mut BTreeMap<u32, u64>, userid: u32, ended: u64) {
-        if let btree_map::Entry::Occupied(mut count) = active_by_user.entry(userid) {
-            *count.get_mut() = count.get().saturating_sub(ended);
-            if *count.get() == 0 {
-                count.remove();
+    fn count_end(active_by_user: &mut BTreeMap<u32, ActiveJobs>, record: &Record) {
+        let (count, memo_bytes) = (1, record.memo_bytes());
+        let ended = ActiveJobs { count, memo_bytes };
+        Self::count_ends(active_by_user, record.userid(), ended);
+    }
+
+    fn count_ends(active_by_user: &mut BTreeMap<u32, ActiveJobs>, userid: u32, ended: ActiveJobs) {
+        if let btree_map::Entry::Occupied(mut entry) = active_by_user.entry(userid) {
+            let active = entry.get_mut();
+            active.count = active.count.saturating_sub(ended.count);
+            active.memo_bytes = active.memo_bytes.saturating_sub(ended.memo_bytes);
+            if active.count == 0 {
+                entry.remove();
             }
         }
     }
@@ -451,7 +485,7 @@ impl Jobs {
         self.greatest_purged = self.greatest_purged.max(id);
         let job = *self.by_id.remove(&id)?;
         if job.record.state() != State::Inactive {
-            Self::count_ends(&mut self.active_by_user, job.record.userid(), 1);
+            Self::count_end(&mut self.active_by_user, &job.record);
         }
         (!self.loaded.remove(&id)).then_some(job)
     }
@@ -485,10 +519,16 @@ impl Jobs {
         event.write(lines);
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
+        let memo_bytes = (event.name == eventlog::MEMO).then(|| job.record.memo_bytes());
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
         if before != State::Inactive && job.record.state() == State::Inactive {
-            Self::count_ends(&mut self.active_by_user, job.record.userid(), 1);
+            Self::count_end(&mut self.active_by_user, &job.record);
+        } else if let Some(memo_bytes) = memo_bytes
+            && let Some(active) = self.active_by_user.get_mut(&job.record.userid())
+        {
+            let others = active.memo_bytes.saturating_sub(memo_bytes);
+            active.memo_bytes = others + job.record.memo_bytes();
         }
         Some(before)
     }

@@ -1,9 +1,11 @@
 //! Limits of the requests of guests, and of texts in requests of every user.
 
 use penstock_flux::{Credentials, RequestError, errno};
+use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::context::Context;
+use crate::settings::Quota;
 
 /// The greatest length of the note of an exception.
 const MAX_NOTE_BYTES: usize = 4096;
@@ -70,20 +72,56 @@ pub(crate) fn check_exception(kind: &str, note: &str) -> Result<(), RequestError
     check_length("note", note.len(), MAX_NOTE_BYTES)
 }
 
-/// Checks the length of a job's memo with the keys that are to be added.
+/// Checks the length of a job's memo with the keys that are to be added, and that of all memos of a guest, and of all
+/// guests.
 pub(crate) fn check_memo(
-    known: Option<&Map<String, Value>>,
+    cx: &mut Context,
+    sender: Credentials,
+    id: JobId,
     added: &Map<String, Value>,
 ) -> Result<(), RequestError> {
+    let record = &cx.jobs.active(id)?.record;
     let length = |memo| serde_json::to_string(memo).map_or(0, |text| text.len());
     let replaced = |key: &&String| added.contains_key(key.as_str());
-    let kept: usize = known
+    let kept: usize = record
+        .memo()
         .into_iter()
         .flatten()
         .filter(|(key, _)| !replaced(key))
         .map(|(key, value)| key.len() + value.to_string().len())
         .sum();
-    check_length("memo", kept + length(added), MAX_MEMO_BYTES)
+    let memo = kept + length(added);
+    check_length("memo", memo, MAX_MEMO_BYTES)?;
+    let (userid, before) = (record.userid(), record.memo_bytes());
+    // A guest can always make a memo shorter.
+    if sender.is_owner() || memo as u64 <= before {
+        return Ok(());
+    }
+    let with_memo = |all: u64| all.saturating_sub(before).saturating_add(memo as u64);
+    let of_user = with_memo(cx.jobs.memo_bytes_of(userid));
+    let of_guests = with_memo(cx.jobs.memo_bytes_of_guests(cx.settings.owner));
+    let exceeds = |limit: i64, bytes: u64| u64::try_from(limit).is_ok_and(|limit| bytes > limit);
+    let Quota {
+        memo_bytes,
+        all_memo_bytes,
+        ..
+    } = cx.settings.quota;
+    let text = if exceeds(memo_bytes, of_user) {
+        cx.rejected.memo_bytes += 1;
+        format!(
+            "the memos of active jobs of user {userid} would have {of_user} bytes: expected at most {memo_bytes} \
+             (penstock.quota.memo-bytes)"
+        )
+    } else if exceeds(all_memo_bytes, of_guests) {
+        cx.rejected.all_memo_bytes += 1;
+        format!(
+            "the memos of active jobs of all guests would have {of_guests} bytes: expected at most {all_memo_bytes} \
+             (penstock.quota.all-memo-bytes)"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(RequestError::new(errno::EAGAIN, text))
 }
 
 fn check_length(key: &str, length: usize, most: usize) -> Result<(), RequestError> {

@@ -452,6 +452,14 @@ impl Record {
         &self.run().annotations
     }
 
+    /// The size of the memo in bytes: its keys, and its values as JSON.
+    pub fn memo_bytes(&self) -> u64 {
+        let entries = self.memo.iter().flat_map(|memo| memo.iter());
+        entries
+            .map(|(key, value)| (key.len() + value.to_string().len()) as u64)
+            .sum()
+    }
+
     /// The memo, if one is set.
     pub fn memo(&self) -> Option<&Map<String, Value>> {
         self.memo.as_deref()

@@ -121,6 +121,10 @@ pub struct Quota {
     pub active_jobs: i64,
     /// Jobs of one request of another user; a negative number is unlimited.
     pub submission_jobs: i64,
+    /// Bytes of the memos of another user's active jobs; a negative number is unlimited.
+    pub memo_bytes: i64,
+    /// The same of all users but the instance owner.
+    pub all_memo_bytes: i64,
 }
 
 /// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that

@@ -4,8 +4,9 @@ mod common;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
+use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings, topics};
 use penstock_flux::RequestError;
+use penstock_flux::limits::{MAX_FRAME_BYTES, MAX_JOBSPEC_BYTES};
 use penstock_manager::{Quota, Settings};
 use serde_json::{Value, json};
 
@@ -469,4 +470,30 @@ fn a_clock_beyond_the_range_of_ids_rejects_submissions_until_it_is_correct() {
         ids.is_sorted_by(|earlier, later| earlier < later),
         "{ids:?}"
     );
+}
+
+#[test]
+fn every_message_about_the_largest_jobspec_fits_a_frame() {
+    // As a string in JSON, each character of this text takes two.
+    let with = |length: usize| jobspec(&json!({"environment": {"X": "\"".repeat(length)}}));
+    let bare = with(0).to_string().len();
+    let largest = with((MAX_JOBSPEC_BYTES - bare) / 2);
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let mut out = bench.request("job-ingest.submit", &json!({ "jobspec": largest }));
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    out.extend(bench.allocate(id));
+    let lookup = json!({"id": id, "keys": ["jobspec", "R", "eventlog"], "flags": 0});
+    out.extend(bench.request("job-info.lookup", &lookup));
+    let sent = topics(&out);
+    for topic in ["sched.alloc", "job-exec.start"] {
+        assert!(sent.contains(&topic), "{topic}: {sent:?}");
+    }
+    for message in &out {
+        let length = message.encoded_len() - 8;
+        assert!(length <= MAX_FRAME_BYTES, "{}: {length}", message.topic());
+    }
+    let longest = out.iter().map(penstock_wire::Message::encoded_len).max();
+    assert!(longest.is_some_and(|length| length > MAX_JOBSPEC_BYTES));
 }

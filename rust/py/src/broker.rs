@@ -149,12 +149,15 @@ impl Router {
         Ok(())
     }
 
-    /// Sets the limits of each guest's outstanding requests, and of their bytes; a negative number is unlimited.
-    fn set_limits(&mut self, requests: i64, request_bytes: i64) {
+    /// Sets the limits of each guest's outstanding requests, of their bytes and of the streams among them, and of the
+    /// streams of all guests; a negative number is unlimited.
+    fn set_limits(&mut self, requests: i64, request_bytes: i64, watches: i64, all_watches: i64) {
         let limit = |number: i64| u64::try_from(number).unwrap_or(u64::MAX);
         self.0.set_limits(Limits {
             requests: limit(requests),
             request_bytes: limit(request_bytes),
+            watches: limit(watches),
+            all_watches: limit(all_watches),
         });
     }
 
@@ -170,6 +173,8 @@ impl Router {
         HashMap::from([
             ("requests", rejections.requests),
             ("request_bytes", rejections.request_bytes),
+            ("watches", rejections.watches),
+            ("all_watches", rejections.all_watches),
         ])
     }
 

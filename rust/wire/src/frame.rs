@@ -1,5 +1,7 @@
 //! The layout of one frame: magic and length, the parts, the header.
 
+use std::ops::Range;
+
 use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
 
 use crate::Error;
@@ -286,28 +288,51 @@ impl Header {
     }
 }
 
-/// Reads a whole frame whose first 8 bytes [`check_prefix`] has accepted.
-pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
-    let (Header { kind, flags, words }, end) = Header::read(frame)?;
+impl Header {
+    /// The message without its payload, and the flag that announces one.
+    fn into_message(self, parts: &mut Parts<'_>) -> Result<Message, Error> {
+        let Self { kind, flags, words } = self;
+        let routes = if flags & ROUTE == 0 {
+            None
+        } else {
+            Some(parts.routes()?)
+        };
+        let topic = if flags & TOPIC == 0 {
+            None
+        } else {
+            Some(parts.topic()?)
+        };
+        let [userid, rolemask, nodeid_errnum_seq, matchtag] = words;
+        Ok(Message {
+            kind,
+            flags,
+            userid,
+            rolemask,
+            nodeid_errnum_seq,
+            matchtag,
+            routes,
+            topic,
+            payload: None,
+        })
+    }
+}
+
+/// Reads a whole frame whose first 8 bytes [`check_prefix`] has accepted: the message without its payload, and the bytes
+/// of the frame that are the payload.
+fn parse_parts(frame: &[u8]) -> Result<(Message, Option<Range<usize>>), Error> {
+    let (header, end) = Header::read(frame)?;
+    let flags = header.flags;
     let mut parts = Parts {
         frame,
         at: PREFIX_BYTES,
         end,
     };
-    let routes = if flags & ROUTE == 0 {
-        None
-    } else {
-        Some(parts.routes()?)
-    };
-    let topic = if flags & TOPIC == 0 {
-        None
-    } else {
-        Some(parts.topic()?)
-    };
+    let message = header.into_message(&mut parts)?;
     let payload = if flags & PAYLOAD == 0 {
         None
     } else {
-        Some(parts.next("a payload", PAYLOAD)?.to_vec())
+        let len = parts.next("a payload", PAYLOAD)?.len();
+        Some(parts.at - len..parts.at)
     };
     let at = parts.at;
     if at != end {
@@ -318,18 +343,39 @@ pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
             ),
         );
     }
-    let [userid, rolemask, nodeid_errnum_seq, matchtag] = words;
-    Ok(Message {
-        kind,
-        flags,
-        userid,
-        rolemask,
-        nodeid_errnum_seq,
-        matchtag,
-        routes,
-        topic,
-        payload: payload.map(Body::from),
-    })
+    Ok((message, payload))
+}
+
+/// Reads a whole frame whose first 8 bytes [`check_prefix`] has accepted.
+pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
+    let (mut message, payload) = parse_parts(frame)?;
+    let payload = payload.and_then(|range| frame.get(range));
+    message.payload = payload.map(|bytes| Body::from(bytes.to_vec()));
+    Ok(message)
+}
+
+/// The same of a frame that is no longer needed: the payload takes its memory.
+pub(crate) fn parse_owned(mut frame: Vec<u8>) -> Result<Message, Error> {
+    let (mut message, payload) = parse_parts(&frame)?;
+    if let Some(range) = payload {
+        frame.truncate(range.end);
+        frame.drain(..range.start);
+        message.payload = Some(Body::from(frame));
+    }
+    Ok(message)
+}
+
+/// Reads routes and topic from the start of a frame, and the header from its end: the message without its payload.
+pub(crate) fn parse_without_payload(start: &[u8], end: &[u8]) -> Result<Message, Error> {
+    let (header, _) = Header::read(end)?;
+    let mut parts = Parts {
+        frame: start,
+        at: PREFIX_BYTES,
+        end: start.len(),
+    };
+    let mut message = header.into_message(&mut parts)?;
+    message.flags = message.wire_flags();
+    Ok(message)
 }
 
 fn write_part(out: &mut Vec<u8>, pieces: [&[u8]; 2]) {

@@ -108,6 +108,34 @@ proptest! {
     }
 
     #[test]
+    fn the_payloads_of_long_frames_are_skipped(
+        messages in vec(message(), 1..6),
+        limit in 21_usize..400,
+        cuts in vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let mut stream = Vec::new();
+        for message in &messages {
+            message.encode(&mut stream);
+        }
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
+        cuts.sort_unstable();
+        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
+        decoder.set_message_limit(limit);
+        let (mut out, mut at) = (Vec::new(), 0);
+        for cut in cuts.into_iter().chain([stream.len()]) {
+            decoder.feed(&stream[at..cut], &mut out).unwrap();
+            at = cut;
+        }
+        let (long, short): (Vec<_>, Vec<_>) = messages
+            .into_iter()
+            .partition(|message| message.encoded_len() - 8 > limit);
+        let headers: Vec<_> = long.iter().map(Message::header).collect();
+        prop_assert_eq!(out, short);
+        prop_assert_eq!(decoder.take_oversized(), headers);
+        prop_assert_eq!(decoder.pending(), 0);
+    }
+
+    #[test]
     fn a_changed_byte_is_an_error_or_another_message(message in message(), place in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut frame = Vec::new();
         message.encode(&mut frame);

@@ -241,6 +241,17 @@ impl Decoder {
         }
     }
 
+    /// Sets the length, in bytes, from which on the payloads of later frames are skipped as they arrive.
+    fn set_message_limit(&mut self, size: usize) {
+        self.0.set_message_limit(size);
+    }
+
+    /// Takes the messages whose payloads were skipped, without these, so that requests can be answered.
+    fn take_oversized(&mut self) -> Batch {
+        let messages = self.0.take_oversized();
+        Batch { messages }
+    }
+
     /// The number of bytes held of a frame whose end has not come.
     #[getter]
     fn pending(&self) -> usize {
