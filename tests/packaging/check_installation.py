@@ -1,7 +1,8 @@
 """Installs a wheel or an sdist into a clean environment, and runs what it has put on the PATH.
 
 The library is used before the packages of the extra `daemon` are there; then an instance runs a
-job. `make test-packaging` runs it for both.
+job, the tutorials are walked, and the pages and the screen of the extra `web` are shown.
+`make test-packaging` runs it for both.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 STATIC_PROGRAMS = ["penstock-reaper", "penstock-exec"]
 PROGRAMS = [*STATIC_PROGRAMS, "penstock-imp"]
 LIBRARY_PROGRAM = """
@@ -25,6 +28,37 @@ engine.mark_up(cluster.ranks - IDset("1-2"))
 engine.submit([7], engine.shape(slots=2, cores=8), durations=60)
 engine.schedule(now=0.0)
 print(engine.r(7).nodelist, engine.r(7).nodelist == Hostlist("node[0,3]"))
+"""
+# Run in an instance: the first page of `penstock web`, as a browser gets it.
+WEB_PROGRAM = """
+import subprocess, urllib.request
+from http.cookiejar import CookieJar
+
+with subprocess.Popen(["penstock", "web"], stdout=subprocess.PIPE, text=True) as server:
+    cookies = urllib.request.HTTPCookieProcessor(CookieJar())
+    page = urllib.request.build_opener(cookies).open(server.stdout.readline().strip())
+    print(page.status, "<h1>Overview</h1>" in page.read().decode())
+    server.terminate()
+"""
+# The same for the screen of `penstock top`, in a terminal.
+TOP_PROGRAM = """
+import fcntl, os, pty, struct, termios
+
+child, terminal = pty.fork()
+if child == 0:
+    os.environ["TERM"] = "xterm"
+    os.execvp("penstock", ["penstock", "top"])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 100, 0, 0))
+screen = b""
+while b"[jobs]" not in screen:
+    screen += os.read(terminal, 65536)
+os.write(terminal, b"q")
+try:
+    while os.read(terminal, 65536):
+        pass
+except OSError:
+    pass
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -127,6 +161,39 @@ class Installation:
             met=done.returncode == 3 and printed == ["task 0", "task 1"],
         )
 
+    def check_top_and_web(self) -> None:
+        """`penstock top` needs no further package, `penstock web` those of the extra `web`."""
+        start = ["penstock", "start", "--nodes=2", "--state", self._folder / "simulated", "--"]
+        printed = self._run(*start, "python", "-c", TOP_PROGRAM)
+        expect(f"`penstock top` printed {printed!r}", met=printed == "0\n")
+        without = self._call(*start, "penstock", "web")
+        expect(
+            f"`penstock web` without starlette: {without.stderr!r}",
+            met=without.returncode == 1 and "penstock-hpc[web]" in without.stderr,
+        )
+        self._pip("install", "penstock-hpc[web]")
+        printed = self._run(*start, "python", "-c", WEB_PROGRAM)
+        expect(f"`penstock web` printed {printed!r}", met=printed == "200 True\n")
+
+    def check_tutorials(self) -> None:
+        """The tutorials print what they show, with the commands that are installed here."""
+        self._pip("install", "pytest")
+        walk = self._folder / "walk"
+        test = Path("tests/instance/test_tutorials.py")
+        (walk / test.parent).mkdir(parents=True)
+        shutil.copy2(ROOT / test, walk / test)
+        for name in ("docs", "examples"):
+            shutil.copytree(ROOT / name, walk / name)
+        options = [
+            "--quiet",
+            "-p",
+            "no:cacheprovider",
+            f"--rootdir={walk}",
+            "--config-file=/dev/null",
+        ]
+        done = self._call("python", "-m", "pytest", *options, walk / test)
+        expect(f"the tutorials: {done.stdout}\n{done.stderr}", met=done.returncode == 0)
+
     def _pip(self, *words: str | Path) -> None:
         self._run("pip", "--quiet", "--disable-pip-version-check", *words)
 
@@ -185,6 +252,9 @@ def main() -> None:
         installation.check_programs()
         installation.check_shared_files()
         installation.check_job()
+        installation.check_top_and_web()
+        if distribution.suffix == ".whl":
+            installation.check_tutorials()
     static = " and ".join(STATIC_PROGRAMS)
     print(f"{distribution.name}: installed; ran a job; {static} are static")
 
