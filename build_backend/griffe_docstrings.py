@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from typing import Any
 
 import griffe
 
 MODULE = "penstock._core"
+# As `docstring_options` in mkdocs.yml, which are those of docstrings in Python.
+OPTIONS = {"warn_missing_types": False, "warn_unknown_params": False}
+# The signatures with types that a docstring begins with, for `help`.
+SIGNATURES = re.compile(r"(?:\w+\(.*\)(?: -> .+)?\n)+\n")
 
 
 class RuntimeDocstrings(griffe.Extension):
@@ -25,7 +30,11 @@ def _describe(obj: griffe.Object, value: Any) -> None:
     # Not `getdoc`: the docstrings of protocols such as `__len__` are those of `object`.
     text = getattr(value, "__doc__", None)
     if obj.docstring is None and isinstance(text, str):
-        obj.docstring = griffe.Docstring(inspect.cleandoc(text), parent=obj)
+        # The signature of the page is that of the stub.
+        text = inspect.cleandoc(text)
+        if signatures := SIGNATURES.match(text):
+            text = text[signatures.end() :]
+        obj.docstring = griffe.Docstring(text, parent=obj, parser="google", parser_options=OPTIONS)
     for name, member in obj.members.items():
         found = member
         if isinstance(member, griffe.Alias):

@@ -72,9 +72,11 @@ def test_the_python_api_has_docstrings_of_the_extension():
     text = re.sub(r"<[^>]+>", "", (SITE / "python/index.html").read_text())
     for name in ("union", "allocate", "first", "expand", "restrict"):
         assert re.search(rf"\b{name}\b", text)
-    summary = (IDset.add.__doc__ or "").splitlines()[0].replace("`", "")
-    assert summary
-    assert summary in text
+    lines = (IDset.add.__doc__ or "").splitlines()
+    (summary, *_) = [line for line in lines if line and not line.startswith("add(")]
+    assert summary.replace("`", "") in text
+    # The page shows the signature of the stub.
+    assert "add(member: int" not in text
 
 
 def test_the_copy_button_leaves_out_prompts_and_output():
@@ -85,3 +87,39 @@ def test_the_copy_button_leaves_out_prompts_and_output():
     scripts = [path.read_text() for path in SITE.rglob("bundle.*.js")]
     # The attribute that the theme sets while it copies.
     assert any("data-md-copying" in script for script in scripts)
+
+
+def test_names_of_source_files_are_links_to_their_lines():
+    page = SITE / "python/index.html"
+    links = re.findall(
+        r'Source code in <a href="([^"#]+)#(\w[\w-]*)"><code>([\w/.]+)</code>', page.read_text()
+    )
+    assert len(links) == page.read_text().count("Source code in ")
+    assert {name for _, _, name in links} >= {
+        "python/penstock/_core.pyi",
+        "python/penstock/job.py",
+        "python/penstock/sim/workload.py",
+    }
+    texts = {url: (page.parent / url / "index.html").resolve().read_text() for url, _, _ in links}
+    for url, anchor, name in links:
+        assert f'id="{anchor}"' in texts[url], name
+    (url,) = re.findall(r'href="([^"]+)"><code>examples/scheduler.py', first_page())
+    assert "sched.alloc" in (SITE / url / "index.html").read_text()
+
+
+def first_page() -> str:
+    return (SITE / "index.html").read_text()
+
+
+def test_sources_are_not_searched():
+    assert [item for item in documents() if item["location"].startswith("source/")] == []
+
+
+def test_parameters_of_the_extension_are_tables():
+    page = (SITE / "python/index.html").read_text()
+    section = page.partition('id="penstock.IDset.add"')[2].partition('id="penstock.IDset.discard"')[
+        0
+    ]
+    assert "Args:" not in section
+    assert "A number from 0 to 4294967294, or a range of ids of the set." in section
+    assert "<th>Type</th>" in section
