@@ -215,7 +215,8 @@ def ids(name: str) -> IDset:
 
 def bits(*names: str) -> bytes:
     """As many bytes as bitmaps of these sets have, of which no more than their ids take."""
-    return bytes(max(ids(name).__sizeof__() for name in names))
+    # Not zeroes, whose pages the kernel would share.
+    return b"\1" * max(ids(name).__sizeof__() for name in names)
 
 
 @cache

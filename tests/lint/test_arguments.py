@@ -13,7 +13,7 @@ BOOL = re.compile(r"\b(\w+): (?:bool|Option<bool>)")
 METHODS = re.compile(r"^ *#\[pymethods\]\n( *)impl .*?^\1}$", re.MULTILINE | re.DOTALL)
 FOR_PYTHON = re.compile(r"#\[(pyfunction|pyo3)\b")
 ALLOWED = {
-    ("idset/src/wide.rs", "keeps"): "the truth table of a set operation",
+    ("idset/src/op.rs", "keeps"): "the truth table of a set operation",
     ("py/src/shared.rs", "detach_if"): "reads as a condition",
 }
 

@@ -1,9 +1,10 @@
-//! The four set operations: on one id, on a word of 64, and on the ids of one chunk.
+//! The four set operations on the ids of one chunk.
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::body::{Body, CHUNK_IDS, CHUNK_WORDS, Run};
-use crate::wide::{self, Op};
+use crate::op::Op;
+use crate::wide;
 use crate::words;
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
@@ -34,10 +35,10 @@ impl Op {
             (Body::Ids(a), Body::Ids(b))
                 if matches!(self, Self::Union | Self::SymmetricDifference) =>
             {
-                counted(self.merge(a, b))
+                counted(wide::merged(self, a, b).unwrap_or_else(|| self.merge(a, b)))
             }
             (Body::Ids(a), Body::Ids(b)) if a.len() >= b.len() / MAX_LOOKUP_FACTOR => {
-                counted(self.filter(a, b))
+                counted(wide::merged(self, a, b).unwrap_or_else(|| self.filter(a, b)))
             }
             (Body::Ids(ids), other) if matches!(self, Self::Intersection | Self::Difference) => {
                 let wanted = self == Self::Intersection;

@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 
 use crate::algebra;
 use crate::body::{Body, CHUNK_IDS, Run};
-use crate::wide::Op;
+use crate::op::Op;
 
 /// The ids `lo..=hi`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

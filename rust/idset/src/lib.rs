@@ -33,6 +33,7 @@ mod edit;
 mod error;
 mod iter;
 mod lenient;
+mod op;
 mod ops;
 #[cfg(feature = "serde")]
 mod serde;

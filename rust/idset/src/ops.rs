@@ -1,6 +1,6 @@
 //! Set algebra.
 use crate::chunks::Chunks;
-use crate::wide::Op;
+use crate::op::Op;
 use crate::{Form, IdSet};
 
 /// Ranges up to which an operand is added or removed range by range.
