@@ -383,6 +383,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
             bad.send(request.respond(payload, streaming=True))
 
         answer("dance")
+        bad.send(request.respond({"id": job, "type": "reattached"}, streaming=True))
         answer("release", ranks="7", final=False)
         answer("reattached")
         answer("reattached")
@@ -429,6 +430,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         "unknown type",
         "ranks 7",
         "started before",
+        "missing key `data`",
         "malformed data",
         "finished before",
         "none is due",

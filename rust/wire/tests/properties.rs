@@ -108,6 +108,23 @@ proptest! {
     }
 
     #[test]
+    fn a_message_with_any_topic_comes_back_or_is_not_encoded(topic in "\\PC{0,12}|[\\x00-\\x1f.a\u{e9}]{0,6}", text in "(?s).{0,20}") {
+        let request = Message::request(&topic, "{}").with_matchtag(7);
+        let is_valid = !topic.is_empty() && !topic.contains('\0');
+        // A response has the topic of its request, and may have any text.
+        for message in [Message::error_to(&request, 5, &text), Message::event(&topic, &text, 3), request] {
+            prop_assert_eq!(message.check().is_ok(), is_valid);
+            let mut frame = Vec::new();
+            message.encode(&mut frame);
+            if is_valid {
+                prop_assert_eq!(Message::decode(&frame).unwrap(), message);
+            } else {
+                prop_assert!(frame.is_empty());
+            }
+        }
+    }
+
+    #[test]
     fn the_payloads_of_long_frames_are_skipped(
         messages in vec(message(), 1..6),
         limit in 21_usize..400,

@@ -200,6 +200,25 @@ fn what_is_not_supported_is_rejected() {
 }
 
 #[test]
+fn a_start_with_an_invalid_jobspec_fails_the_job() {
+    let mut other = jobspec(1, &["true"]);
+    other["attributes"]["system"] = json!([]);
+    for (spec, text) in [
+        (json!({}), "expected the key `version`"),
+        (other, "attributes.system: expected an object, found a list"),
+    ] {
+        let mut world = World::new();
+        world.submit(1, spec, Some(resources(1)));
+        world.run();
+        assert_eq!(world.answers(1), ["exception", "release"]);
+        let note = &world.job(1).notes[0];
+        assert!(note.contains(text), "{note}");
+        assert!(world.kernel.spawned.is_empty());
+        assert_eq!(world.service().jobs(), 0);
+    }
+}
+
+#[test]
 fn tasks_have_the_environment_output_and_cores_of_their_job() {
     let mut world = World::new();
     submit(&mut world, 1, 2);
