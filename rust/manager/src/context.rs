@@ -63,6 +63,22 @@ pub(crate) enum ShrunkRanks {
     FreeOnRelease,
 }
 
+/// The execution service that has said hello, as far as other peers may know it.
+#[derive(Debug)]
+pub(crate) struct ExecService {
+    /// The name of the service that requests are sent to.
+    pub(crate) name: String,
+    /// When ranks that a running job has released are free.
+    pub(crate) shrunk_ranks: ShrunkRanks,
+}
+
+impl ExecService {
+    /// The topic of one of its methods.
+    pub(crate) fn topic(&self, method: &str) -> String {
+        format!("{}.{method}", self.name)
+    }
+}
+
 /// The shared state of one manager, and the effects that are still to be performed.
 ///
 /// A peer gets it for each message or step. It reads what it needs, logs events, and leaves the
@@ -86,7 +102,7 @@ pub(crate) struct Context {
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
-    shrunk_ranks: ShrunkRanks,
+    exec_service: Option<Arc<ExecService>>,
     /// Private: only the methods of this type write to the store.
     storage: Storage,
     pub(crate) jobspecs: JobspecCache,
@@ -126,7 +142,7 @@ impl Context {
             outage: None,
             rejected: RejectedStats::default(),
             handshake: Handshake::default(),
-            shrunk_ranks: ShrunkRanks::default(),
+            exec_service: None,
             storage: Storage::new(store),
             jobspecs: JobspecCache::default(),
             backlogged: BTreeSet::new(),
@@ -148,14 +164,20 @@ impl Context {
         self.handshake = handshake;
     }
 
-    /// When ranks that a running job has released are free.
-    pub(crate) fn shrunk_ranks(&self) -> ShrunkRanks {
-        self.shrunk_ranks
+    /// The topic of a method of the execution service, if there is one.
+    pub(crate) fn exec_topic(&self, method: &str) -> Option<String> {
+        Some(self.exec_service.as_ref()?.topic(method))
     }
 
-    /// Sets when they are free.
-    pub(crate) fn set_shrunk_ranks(&mut self, _: &ExecWriter, ranks: ShrunkRanks) {
-        self.shrunk_ranks = ranks;
+    /// When ranks that a running job has released are free.
+    pub(crate) fn shrunk_ranks(&self) -> ShrunkRanks {
+        let service = self.exec_service.as_ref();
+        service.map_or_else(ShrunkRanks::default, |service| service.shrunk_ranks)
+    }
+
+    /// Sets the execution service.
+    pub(crate) fn set_exec_service(&mut self, _: &ExecWriter, service: Option<Arc<ExecService>>) {
+        self.exec_service = service;
     }
 
     /// Takes the effects in their order. `spare` becomes the next list.

@@ -22,7 +22,7 @@ use penstock_store::Store;
 use penstock_wire::Message;
 
 use crate::authorize;
-use crate::context::{Context, Raise, ShrunkRanks};
+use crate::context::{Context, ExecService, Raise, ShrunkRanks};
 use crate::dialogue::{ExecInput, ExecState, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
@@ -35,15 +35,12 @@ use crate::settings::ExecHello;
 /// An execution service that has said hello.
 #[derive(Debug)]
 struct Service {
-    /// The name of the service that start requests are sent to.
-    name: String,
+    /// The part of it that other peers may know.
+    known: Arc<ExecService>,
     /// Its route, by which a disconnect is recognized.
     origin: Vec<u8>,
     /// The identity of its journal, if it has one.
     journal: Option<Arc<str>>,
-    /// When ranks that a job has released are free: depends on whether it responds to `shrink` once
-    /// nothing runs there.
-    shrunk_ranks: ShrunkRanks,
     /// Whether it has answered any request.
     has_answered: bool,
 }
@@ -99,12 +96,12 @@ impl ExecPeer {
         let service = self.accept(cx, request)?;
         // A service with the same name replaces itself: the notification would reach the new one.
         if let Some(old) = &self.service
-            && old.name != service.name
+            && old.known.name != service.known.name
         {
             let payload = ReplacedRequest {
-                service: service.name.as_str().into(),
+                service: service.known.name.as_str().into(),
             };
-            cx.notify(&format!("{}.{}", old.name, exec_method::REPLACED), &payload);
+            cx.notify(&old.known.topic(exec_method::REPLACED), &payload);
         }
         let loss = Loss {
             why: "a new execution service says hello",
@@ -112,7 +109,7 @@ impl ExecPeer {
         };
         self.stop(cx, &loss);
         self.record_journal(cx, service.journal.as_ref());
-        cx.set_shrunk_ranks(&self.writer, service.shrunk_ranks);
+        cx.set_exec_service(&self.writer, Some(Arc::clone(&service.known)));
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -141,29 +138,30 @@ impl ExecPeer {
         let origin = request.origin();
         let origin = origin.ok_or_else(|| RequestError::invalid("exec-hello without a route"))?;
         authorize::check_registration(self.registered.as_ref(), &name, origin)?;
-        if let (ExecHello::Reject, Some(known)) = (cx.settings.exec_hello, &self.service) {
+        if let (ExecHello::Reject, Some(current)) = (cx.settings.exec_hello, &self.service) {
             let jobs = cx.jobs.iter();
             let outstanding = jobs
                 .filter(|job| job.dialogue.exec.is_outstanding())
                 .count();
             if outstanding > 0 {
-                let other = &known.name;
+                let other = &current.known.name;
                 let text = format!("`{other}` has start requests to answer: {outstanding}");
                 return Err(RequestError::invalid(text));
             }
         }
+        // It responds to `shrink` once nothing runs there, or it does not.
+        let shrunk_ranks = if hello.releases_shrunk {
+            ShrunkRanks::FreeOnRelease
+        } else {
+            ShrunkRanks::FreeAtOnce
+        };
         Ok(Service {
-            name,
+            known: Arc::new(ExecService { name, shrunk_ranks }),
             origin: origin.to_vec(),
             journal: hello
                 .journal
                 .filter(|journal| !journal.is_empty())
                 .map(|journal| Arc::from(&*journal)),
-            shrunk_ranks: if hello.releases_shrunk {
-                ShrunkRanks::FreeOnRelease
-            } else {
-                ShrunkRanks::FreeAtOnce
-            },
             has_answered: false,
         })
     }
@@ -299,7 +297,7 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
-        cx.set_shrunk_ranks(&self.writer, ShrunkRanks::default());
+        cx.set_exec_service(&self.writer, None);
         cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for (record, exec) in cx.jobs.iter_exec_mut(&self.writer) {
@@ -367,16 +365,16 @@ impl ExecPeer {
     }
 
     /// The topic of a method of the execution service, if there is one.
-    pub(crate) fn topic(&self, method: &str) -> Option<String> {
+    fn topic(&self, method: &str) -> Option<String> {
         let service = self.service.as_ref()?;
-        Some(format!("{}.{method}", service.name))
+        Some(service.known.topic(method))
     }
 
     /// The statistics of `stats-get`.
     pub(crate) fn stats(&self) -> ExecStats<'_> {
         let service = self.service.as_ref();
         ExecStats {
-            service: service.map(|service| service.name.as_str().into()),
+            service: service.map(|service| service.known.name.as_str().into()),
             queued: self.queued.len() as u64,
         }
     }

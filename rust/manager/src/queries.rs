@@ -32,7 +32,6 @@ use crate::authorize::{PermittedJob, PermittedKey, VisibleJobs};
 use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
-use crate::exec::ExecPeer;
 use crate::rpc::{Handled, Reply, Request};
 
 /// The open listings, streams and waits.
@@ -51,13 +50,12 @@ impl Queries {
     pub(crate) fn watch_eventlog(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         job: &PermittedJob,
     ) -> Handled {
         let EventlogWatchRequest { path, flags, .. } = request.payload()?;
         match JobLog::named(path.as_deref())? {
-            JobLog::Output => self.relays.watch_output(cx, exec, request, job),
+            JobLog::Output => self.relays.watch_output(cx, request, job),
             log => self.watchers.eventlog_watch(cx, request, job, log, flags),
         }
     }
@@ -66,22 +64,20 @@ impl Queries {
     pub(crate) fn look_up(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         job: &PermittedJob,
     ) -> Handled {
-        info::lookup(cx, exec, &mut self.relays, request, job)
+        info::lookup(cx, &mut self.relays, request, job)
     }
 
     /// `kvs.lookup`: a key of the store.
     pub(crate) fn look_up_key(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         key: PermittedKey,
     ) -> Handled {
-        kvs::lookup(cx, exec, &mut self.relays, request, key)
+        kvs::lookup(cx, &mut self.relays, request, key)
     }
 
     /// `job-list.list`: opens a listing.

@@ -175,13 +175,13 @@ const ROUTES: [Route; 47] = {
             job_info::EVENTLOG_WATCH,
             JobRule::Owner(Id),
             Streaming,
-            |m, r, job| m.queries.watch_eventlog(&mut m.cx, &m.exec, r, &job),
+            |m, r, job| m.queries.watch_eventlog(&mut m.cx, r, &job),
         ),
         route(job_info::EVENTLOG_WATCH_CANCEL, Anyone, Single, |m, r| {
             m.queries.cancel_stream(&mut m.cx, r)
         }),
         on_job(job_info::LOOKUP, JobRule::Owner(Id), Single, |m, r, job| {
-            m.queries.look_up(&mut m.cx, &m.exec, r, &job)
+            m.queries.look_up(&mut m.cx, r, &job)
         }),
         route(job_ingest::SUBMIT, Submitter, Single, |m, r| {
             m.submissions.submit(&mut m.cx, &mut m.census, r)
@@ -292,7 +292,7 @@ const ROUTES: [Route; 47] = {
         }),
         route(kv::GETROOT, Anyone, Single, |m, r| kvs::root(&m.cx, r)),
         on_key(kv::LOOKUP, |m, r, key| {
-            m.queries.look_up_key(&mut m.cx, &m.exec, r, key)
+            m.queries.look_up_key(&mut m.cx, r, key)
         }),
         route(kv::NAMESPACE_LIST, Anyone, Single, |m, _| {
             Ok(kvs::namespaces(&m.cx))
@@ -433,7 +433,7 @@ impl Manager {
         }
         let job = authorize::job(&mut self.cx, request.sender, id)?;
         let relays = &mut self.queries.relays;
-        relays.write_stdin(&mut self.cx, &self.exec, request, &job)
+        relays.write_stdin(&mut self.cx, request, &job)
     }
 
     /// Rejects a method that changes something while the store cannot be written.

@@ -27,7 +27,6 @@ use serde_json::Value;
 use crate::authorize::PermittedJob;
 use crate::context::Context;
 use crate::event::Event;
-use crate::exec::ExecPeer;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
@@ -236,18 +235,16 @@ impl Relays {
     pub(crate) fn watch_output(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         job: &PermittedJob,
     ) -> Handled {
-        self.begin(cx, exec, request, job.id(), Delivery::Watch)
+        self.begin(cx, request, job.id(), Delivery::Watch)
     }
 
     /// A lookup of `guest.output`: all output so far.
     pub(crate) fn look_up_output(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         id: JobId,
         reader: OutputReader,
@@ -258,13 +255,12 @@ impl Relays {
             return Err(RequestError::not_found(text));
         }
         let delivery = Delivery::Lookup(reader, String::new());
-        self.begin(cx, exec, request, id, delivery)
+        self.begin(cx, request, id, delivery)
     }
 
     fn begin(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         id: JobId,
         delivery: Delivery,
@@ -284,7 +280,9 @@ impl Relays {
         };
         let mut relay = OutputRelay {
             request: request.message.header(),
-            cancel: exec.topic(exec_method::OUTPUT_CANCEL).unwrap_or_default(),
+            cancel: cx
+                .exec_topic(exec_method::OUTPUT_CANCEL)
+                .unwrap_or_default(),
             delivery,
             ranks,
             streams: Vec::new(),
@@ -306,7 +304,7 @@ impl Relays {
                 }
             }
         }
-        let topic = exec.topic(exec_method::OUTPUT);
+        let topic = cx.exec_topic(exec_method::OUTPUT);
         let (Some(topic), false) = (topic, relay.streams.is_empty()) else {
             relay.end(cx);
             return Ok(Reply::Deferred);
@@ -395,7 +393,6 @@ impl Relays {
     pub(crate) fn write_stdin(
         &mut self,
         cx: &mut Context,
-        exec: &ExecPeer,
         request: Request<'_>,
         job: &PermittedJob,
     ) -> Handled {
@@ -410,7 +407,7 @@ impl Relays {
         let ntasks = task_count(cx, id);
         let tasks = input_tasks(topic, &data, ntasks)?;
         let is_running = cx.jobs.known(id)?.record.state() == State::Run;
-        let method = exec.topic(exec_method::INPUT).filter(|_| is_running);
+        let method = cx.exec_topic(exec_method::INPUT).filter(|_| is_running);
         let Some(method) = method else {
             return Err(not_accepted(id));
         };

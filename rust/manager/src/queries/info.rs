@@ -11,7 +11,6 @@ use super::guest::{self, JobLog, OutputReader, Relays};
 use super::watch::Watchers;
 use crate::authorize::PermittedJob;
 use crate::context::Context;
-use crate::exec::ExecPeer;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
@@ -57,7 +56,6 @@ pub(crate) fn stored_r(cx: &Context, id: JobId) -> Option<RWithText> {
 /// `job-info.lookup`.
 pub(crate) fn lookup(
     cx: &mut Context,
-    exec: &ExecPeer,
     relays: &mut Relays,
     request: Request<'_>,
     job: &PermittedJob,
@@ -89,7 +87,7 @@ pub(crate) fn lookup(
     }
     let response = LookupResponse { id, documents };
     if has_output {
-        return relays.look_up_output(cx, exec, request, id, OutputReader::JobInfo(response));
+        return relays.look_up_output(cx, request, id, OutputReader::JobInfo(response));
     }
     Ok(Reply::of(&response))
 }

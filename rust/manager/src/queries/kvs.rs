@@ -23,7 +23,6 @@ use super::key_watch::KeyWatches;
 use super::tree;
 use crate::authorize::PermittedKey;
 use crate::context::Context;
-use crate::exec::ExecPeer;
 use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler::SchedulerPeer;
 
@@ -228,7 +227,6 @@ fn apply(
 /// `kvs.lookup`: a document of a job, or another key of the store.
 pub(crate) fn lookup(
     cx: &mut Context,
-    exec: &ExecPeer,
     relays: &mut Relays,
     request: Request<'_>,
     key: PermittedKey,
@@ -282,7 +280,7 @@ pub(crate) fn lookup(
         }
         PermittedKey::Document(job, name) if name == guest::OUTPUT_LOG => {
             check_value()?;
-            return relays.look_up_output(cx, exec, request, job.id(), OutputReader::Kvs);
+            return relays.look_up_output(cx, request, job.id(), OutputReader::Kvs);
         }
         PermittedKey::Document(job, name) => {
             info::document(cx, job.id(), &name)?.map(String::into_bytes)
