@@ -224,7 +224,7 @@ def test_a_hello_that_a_failed_job_manager_answers_is_no_fault(errnum):
 @pytest.mark.parametrize("kind", ["example", "process"])
 @requirement("rfc32.hello.error")
 def test_a_rejected_hello_ends_a_service_outside(start, tmp_path, kind):
-    config = tmp_path / "refuse.toml"
+    config = tmp_path / "reject.toml"
     config.write_text('[compat]\nexec_hello = "reject"\n')
     with (
         start("--config", str(config), "--exec=sim", "--nodes=1") as instance,

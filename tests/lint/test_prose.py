@@ -236,6 +236,7 @@ EXAMPLES = [
     ("bare-name", "declares:Kind", "declares:ErrorKind"),
     ("past-participle", "changes-self:job_ended", "changes-self:forget_submitted"),
     ("predicate-acts", "changes-self:is_reachable", "changes-self:check_reachable"),
+    ("note-verb", "changes-self:note_start", "changes-self:record_note"),
     ("canceled", "the request is canceled", "the result 'canceled' of a cancelled job"),
 ]
 

@@ -123,7 +123,7 @@ class Log(logging.Handler):
         if isinstance(fault, StoreError) and self._world.faults.store_has_failed:
             return
         text = f"{record.getMessage()}: {fault!r}"
-        self._world.note("traceback", text)
+        self._world.record_violation("traceback", text)
 
 
 class World:
@@ -161,7 +161,7 @@ class World:
         for client in self.clients:
             nursery.start_soon(client.run)
 
-    def note(self, invariant: str, text: str) -> None:
+    def record_violation(self, invariant: str, text: str) -> None:
         """Records a violation."""
         self.violations.append(Violation(invariant, text))
 
@@ -186,7 +186,7 @@ class World:
             instance = Instance(self._options, self.machine.system())
         except StoreError as error:
             if not self.faults.store_has_failed:
-                self.note("start", str(error))
+                self.record_violation("start", str(error))
             return
         self.machine.instance = instance
         self._scope = trio.CancelScope()
@@ -198,13 +198,13 @@ class World:
             with scope:
                 await instance.run()
             if not self._is_killed and not self._is_stopping:
-                self.note("ended", "the instance has ended")
+                self.record_violation("ended", "the instance has ended")
         except* StoreError as group:
             if not self.faults.store_has_failed:
-                self.note("ended", f"the instance has ended: {group.exceptions}")
+                self.record_violation("ended", f"the instance has ended: {group.exceptions}")
         except* Exception as group:
             if not is_injected(group) and not self._is_killed:
-                self.note("ended", f"the instance has ended: {group.exceptions}")
+                self.record_violation("ended", f"the instance has ended: {group.exceptions}")
         if not self._is_killed:
             self.machine.save_store()
             self.network.kill()
@@ -229,7 +229,7 @@ class World:
         with trio.move_on_after(HOUR) as scope:
             await self._ended.wait()
         if scope.cancelled_caught:
-            self.note("end", "the instance does not end")
+            self.record_violation("end", "the instance does not end")
             raise Stop
 
     # --- steps
@@ -478,7 +478,7 @@ class World:
                 if not request.is_streaming and request.purpose not in (("drain",), ("call",))
             ]
             if late:
-                self.note("unanswered", f"{client.name}: no response to {late}")
+                self.record_violation("unanswered", f"{client.name}: no response to {late}")
 
     async def _ask(self, topic: str, payload: Any = None) -> Any:
         """The payload of a response to the owner.
@@ -493,7 +493,7 @@ class World:
             response = await client.wait_for(tag or 0)
         if response is None or response.errnum:
             text = "no response" if response is None else response.error_text
-            self.note("unhealthy", f"{topic}: {text}")
+            self.record_violation("unhealthy", f"{topic}: {text}")
             raise Stop
         return response.object() if response.payload else None
 
@@ -519,7 +519,7 @@ class World:
         self.check()
         stats = await self._ask("broker.stats-get")
         if stats["failed"] or stats["suspended"]:
-            self.note("unhealthy", json.dumps(stats))
+            self.record_violation("unhealthy", json.dumps(stats))
         for topic, payload in (
             ("config.reload", {"config": tomllib.loads(CONFIG)}),
             ("resource.undrain", {"targets": "0-1", "mode": "force"}),
@@ -532,7 +532,9 @@ class World:
                 submission.client.submit(submission)
                 await trio.sleep(PATIENCE_S)
                 if submission.ids is None:
-                    self.note("unhealthy", f"{submission.name} is rejected: {submission.errors}")
+                    self.record_violation(
+                        "unhealthy", f"{submission.name} is rejected: {submission.errors}"
+                    )
         self.check()
         rows = await self._end_jobs()
         self._check_jobs(rows)
@@ -552,7 +554,7 @@ class World:
         with trio.move_on_after(PATIENCE_S):
             end = await client.wait_for(tag or 0)
         if end is None or end.errnum != errno.ENODATA:
-            self.note("unhealthy", "the list of jobs does not end")
+            self.record_violation("unhealthy", "the list of jobs does not end")
             raise Stop
         return rows
 
@@ -567,7 +569,7 @@ class World:
                 rows = await self._rows()
                 active = [job for job, row in rows.items() if "t_inactive" not in row]
         for job in active:
-            self.note("never-ends", f"{rows[job]}")
+            self.record_violation("never-ends", f"{rows[job]}")
         return rows
 
     def _check_jobs(self, rows: dict[int, dict[str, Any]]) -> None:
@@ -578,17 +580,19 @@ class World:
             stored = by_name.pop(submission.name, [])
             if submission.ids is not None:
                 if lost := sorted(set(submission.ids) - set(stored)):
-                    self.note("acknowledged-lost", f"{submission.name}: {lost} of {submission.ids}")
+                    self.record_violation(
+                        "acknowledged-lost", f"{submission.name}: {lost} of {submission.ids}"
+                    )
                 elif stored != submission.ids:
                     text = f"{submission.name}: {stored} are stored, acknowledged {submission.ids}"
-                    self.note("submitted-twice", text)
+                    self.record_violation("submitted-twice", text)
             elif stored and not submission.is_unknown:
                 text = f"{submission.name}: {submission.errors}, and {stored} are stored"
-                self.note("rejected-stored", text)
+                self.record_violation("rejected-stored", text)
             elif len(stored) not in (0, submission.count):
-                self.note("submitted-partly", f"{submission.name}: {stored}")
+                self.record_violation("submitted-partly", f"{submission.name}: {stored}")
         if by_name:
-            self.note("unknown-job", f"{by_name}")
+            self.record_violation("unknown-job", f"{by_name}")
 
     def _check_streams(self) -> None:
         """Checks that nothing waits for the end of a job, as all have ended."""
@@ -596,22 +600,28 @@ class World:
             for request in client.outstanding.values():
                 purpose = request.purpose
                 if isinstance(purpose, tuple) and purpose[0] in ("watch", "wait", "drain"):
-                    self.note("stream-open", f"{client.name}: {request.topic} {request.purpose}")
+                    self.record_violation(
+                        "stream-open", f"{client.name}: {request.topic} {request.purpose}"
+                    )
 
     async def _check_restart(self, rows: dict[int, dict[str, Any]]) -> None:
         logs = {job: await self._log_of(job) for job in rows}
         for job, log in logs.items():
             seen = self._promises.events.get(job, [])
             if log[: len(seen)] != seen:
-                self.note("event-lost", f"job {job}: {seen} were seen, {log} are stored")
+                self.record_violation(
+                    "event-lost", f"job {job}: {seen} were seen, {log} are stored"
+                )
             self._check_order(job, [json.loads(line)["name"] for line in log])
         logs[0] = [json.dumps(await self._ask("resource.history", {}))]
         for job, text in self._promises.texts:
             if text not in "".join(logs.get(job, [])):
-                self.note("event-lost", f"job {job}: `{text}` was acknowledged: {logs.get(job)}")
+                self.record_violation(
+                    "event-lost", f"job {job}: `{text}` was acknowledged: {logs.get(job)}"
+                )
         held = json.loads(self.machine.instance._manager.held())  # type: ignore[union-attr]
         if held["execution"]["R_lite"]:
-            self.note("never-freed", f"{held}")
+            self.record_violation("never-freed", f"{held}")
         self.check()
         await self._stop(0)
         self.check()
@@ -621,7 +631,7 @@ class World:
         if again != rows:
             changed = {job: (rows.get(job), again.get(job)) for job in {*rows, *again}}
             changed = {job: pair for job, pair in changed.items() if pair[0] != pair[1]}
-            self.note("replay", f"{changed}")
+            self.record_violation("replay", f"{changed}")
 
     async def _log_of(self, job: int) -> list[str]:
         answer = await self._ask("job-info.lookup", {"id": job, "keys": ["eventlog"], "flags": 0})
@@ -631,10 +641,10 @@ class World:
         places = [ORDER.index(name) for name in names if name in ORDER]
         for before, after in itertools.pairwise(places):
             if after < before or (after == before and ORDER[after] not in REPEATED):
-                self.note("event-order", f"job {job}: {names}")
+                self.record_violation("event-order", f"job {job}: {names}")
                 return
         if names[-1] != "clean" or ("alloc" in names) != ("free" in names):
-            self.note("event-order", f"job {job}: {names}")
+            self.record_violation("event-order", f"job {job}: {names}")
 
 
 @contextmanager

@@ -166,7 +166,7 @@ class Campaign:
                         plan = None
             except NoInstanceError:
                 if plan is not None:
-                    self._note_unacknowledged(plan)
+                    self._record_unacknowledged(plan)
 
     def _acknowledge(self, plan: PlannedJob, ids: list[int]) -> None:
         with self._lock:
@@ -180,7 +180,7 @@ class Campaign:
             for job in ids:
                 self._cancels.put((job, plan))
 
-    def _note_unacknowledged(self, plan: PlannedJob) -> None:
+    def _record_unacknowledged(self, plan: PlannedJob) -> None:
         with self._lock:
             self._unacknowledged[plan.token] = plan
         for _ in range(plan.count):

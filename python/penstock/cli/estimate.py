@@ -85,5 +85,5 @@ def _line(job: StartEstimate, now: float) -> str:
     when = "-" if start is None else clock(start, now)
     left = "-" if start is None else span(start - now)
     early, late = (clock(job[key], now) if key in job else "-" for key in ("earliest", "latest"))
-    note = safe(job.get("reason", ""))
-    return f"{f58(job['id']):>12} {when:>16} {left:>7} {early:>16} {late:>16} {note}"
+    reason = safe(job.get("reason", ""))
+    return f"{f58(job['id']):>12} {when:>16} {left:>7} {early:>16} {late:>16} {reason}"

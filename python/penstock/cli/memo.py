@@ -19,10 +19,10 @@ VALUE is JSON or a string; KEY=null removes a key."""
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("id", action=OneJobId, metavar="ID")
-    parser.add_argument("memo", nargs="+", type=note, metavar="KEY=VALUE")
+    parser.add_argument("memo", nargs="+", type=assignment, metavar="KEY=VALUE")
 
 
-def note(text: str) -> tuple[str, Any]:
+def assignment(text: str) -> tuple[str, Any]:
     """`KEY=VALUE`.
 
     Raises:

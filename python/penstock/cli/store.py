@@ -97,17 +97,17 @@ def main(args: argparse.Namespace) -> int:
             print(f"`{safe(str(path))}` has {path.stat().st_size} bytes", file=sys.stderr)
             return 0
         if args.verb == "restore":
-            old, notes = restore_store(path, args.file)
+            old, losses = restore_store(path, args.file)
         elif args.verb == "import":
             source = Path("/dev/stdin") if str(args.file) == "-" else args.file
-            old, notes = import_store(path, source)
+            old, losses = import_store(path, source)
         else:
             if not check_store(path):
                 print(f"`{safe(str(path))}` has no problem: it stays as it is", file=sys.stderr)
                 return 0
-            old, notes = repair_store(path)
-    for note in notes:
-        print(safe_lines(note), file=sys.stderr)
+            old, losses = repair_store(path)
+    for loss in losses:
+        print(safe_lines(loss), file=sys.stderr)
     if old is not None:
         print(f"the database before is `{safe(str(old))}`", file=sys.stderr)
     print("pending jobs will be held: `penstock urgency ID 16` releases one", file=sys.stderr)

@@ -38,9 +38,9 @@ def main(args: argparse.Namespace) -> int:
         *(f"{row[key]} {key}" for key in ("drained", "offline") if row[key]),
     ]
     print(",  ".join(words))
-    notes = ["submit disabled"] * row["is_disabled"] + ["scheduler stopped"] * row["is_stopped"]
-    if notes:
-        print("  " + ", ".join(notes))
+    states = ["submit disabled"] * row["is_disabled"] + ["scheduler stopped"] * row["is_stopped"]
+    if states:
+        print("  " + ", ".join(states))
     return 0
 
 

@@ -133,7 +133,7 @@ class Connection:
             sent = self._write_now(self._unsent[:WRITE_BYTES])
             if sent:
                 del self._unsent[:sent]
-                self._note_sent()
+                self._record_sent()
         if self._unsent:
             self._wake.set()
 
@@ -155,9 +155,9 @@ class Connection:
             await self.stream.send_all(data[:WRITE_BYTES])
             data = data[WRITE_BYTES:]
             self._sending = len(data)
-            self._note_sent()
+            self._record_sent()
 
-    def _note_sent(self) -> None:
+    def _record_sent(self) -> None:
         if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
             self.is_awaited = False
             self._notify_writable()

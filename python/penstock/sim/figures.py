@@ -200,7 +200,7 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
 
 
 def nothing_in(study: Study, window: tuple[float, float]) -> str | None:
-    """A note if no job runs in a window; else None.
+    """The message that no job runs in a window; None if one does.
 
     Args:
         study: the study.

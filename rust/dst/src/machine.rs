@@ -226,7 +226,7 @@ impl Machine {
             ));
         }
         for message in messages {
-            self.note_start(&message);
+            self.record_start(&message);
             if let Some(service) = &mut self.service {
                 service.handle(&message);
             }
@@ -234,7 +234,7 @@ impl Machine {
         self.run_service(network);
     }
 
-    fn note_start(&mut self, message: &Message) {
+    fn record_start(&mut self, message: &Message) {
         if message.kind != MessageType::Request || message.method() != "start" {
             return;
         }
@@ -405,7 +405,7 @@ impl Machine {
         let marks = MarkSpace::below(u64::MAX);
         let reaper = Reaper::restore(hello, marks, recorded, &mut self.kernel);
         self.reaper = Some(reaper.expect("a rewrite takes no additional space"));
-        self.note_rewrites();
+        self.record_rewrites();
     }
 
     fn connect_reaper(&mut self, network: &mut Network) {
@@ -459,13 +459,13 @@ impl Machine {
             let exits = std::mem::take(&mut self.kernel.ended);
             reaper.reap(&exits, 0);
             if self.kernel.is_childless() {
-                reaper.note_childless();
+                reaper.record_childless();
             }
             let watched = self.kernel.watched.iter().copied();
             let ended = watched.filter(|pid| !self.kernel.processes.contains_key(pid));
             for pid in ended.collect::<Vec<_>>() {
                 self.kernel.watched.remove(&pid);
-                reaper.note_orphan_end(pid, 0);
+                reaper.record_orphan_end(pid, 0);
             }
             reaper.step(&mut self.kernel);
             reaper.commit(&mut self.kernel);
@@ -474,18 +474,18 @@ impl Machine {
                 break;
             }
         }
-        self.note_rewrites();
-        self.note_spawned();
+        self.record_rewrites();
+        self.record_spawned();
     }
 
-    fn note_rewrites(&mut self) {
+    fn record_rewrites(&mut self) {
         if self.rewrites != self.kernel.rewrites {
             self.rewrites = self.kernel.rewrites;
             self.log_synced = self.kernel.log.len();
         }
     }
 
-    fn note_spawned(&mut self) {
+    fn record_spawned(&mut self) {
         let new = self.kernel.spawned.get(self.counted..).unwrap_or_default();
         for (task, pid) in new {
             self.owners.insert(*pid, (task.job.get(), true));

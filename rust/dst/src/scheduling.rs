@@ -63,12 +63,12 @@ impl CheckedScheduler {
     /// Hands it a message.
     pub fn handle(&mut self, message: &Message) {
         if message.kind == MessageType::Response && message.topic() == topic::resource::ACQUIRE {
-            self.note_inventory(message);
+            self.record_inventory(message);
         }
         self.scheduler.handle(message);
     }
 
-    fn note_inventory(&mut self, message: &Message) {
+    fn record_inventory(&mut self, message: &Message) {
         if message.errnum() != 0 {
             return;
         }

@@ -278,7 +278,7 @@ impl World {
         let Some(input) = self.network.borrow_mut().receive(link, at, most) else {
             return;
         };
-        self.note_input(link, at, &input);
+        self.record_input(link, at, &input);
         match at {
             End::Daemon => self.deliver_to_daemon(link, input, rounds),
             End::Peer => self.deliver_to_peer(link, input),
@@ -286,7 +286,7 @@ impl World {
     }
 
     /// Adds an input to the digest of the run (FNV-1a).
-    fn note_input(&mut self, link: LinkId, at: End, input: &Input) {
+    fn record_input(&mut self, link: LinkId, at: End, input: &Input) {
         let mut add = |byte: u8| {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         };
@@ -422,10 +422,10 @@ impl World {
     fn set_time(&mut self, now: f64) {
         self.monotonic += now - self.now;
         self.now = now;
-        self.note_time();
+        self.record_time();
     }
 
-    fn note_time(&mut self) {
+    fn record_time(&mut self) {
         if let Some(daemon) = &mut self.daemon {
             daemon.set_time(self.now, self.monotonic);
         }
@@ -468,7 +468,7 @@ impl World {
 
     pub(crate) fn set_clock(&mut self, forward: u32, backward: u32) {
         self.now += f64::from(forward) - f64::from(backward);
-        self.note_time();
+        self.record_time();
         self.tick();
     }
 

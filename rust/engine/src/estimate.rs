@@ -116,18 +116,18 @@ impl Engine {
         let mut watched = ahead.can_start(ids.iter().copied());
         let mut starts = FxHashMap::default();
         starts.reserve(watched.len());
-        let mut note = |_: &Engine, time: f64, decision: Decision| {
+        let mut record = |_: &Engine, time: f64, decision: Decision| {
             if let Decision::Alloc { id, .. } = decision {
                 starts.insert(id, time);
             }
         };
         let is_whole = if self.keeps_reservations() {
-            ahead.pass(&mut watched, &mut note);
+            ahead.pass(&mut watched, &mut record);
             let planned = ahead.engine.reservations(ids).into_iter();
             starts.extend(planned.filter_map(|job| Some((job.id, job.start?))));
             true
         } else {
-            ahead.run(&mut watched, may_continue, &mut note)
+            ahead.run(&mut watched, may_continue, &mut record)
         };
         let estimate = |id: &JobId| Estimate {
             id: *id,
@@ -201,15 +201,15 @@ impl Forecast {
     }
 
     /// Advances from planned end to planned end until each of the watched jobs has started or is
-    /// denied, or no decision remains. Calls `note` with these decisions, and `may_continue` after
+    /// denied, or no decision remains. Calls `record` with these decisions, and `may_continue` after
     /// each pass. Returns `false` if `may_continue` or the limit on decisions stopped it before.
     pub fn run(
         &mut self,
         watched: &mut FxHashSet<JobId>,
         may_continue: &mut dyn FnMut() -> bool,
-        note: &mut dyn FnMut(&Engine, f64, Decision),
+        record: &mut dyn FnMut(&Engine, f64, Decision),
     ) -> bool {
-        while !watched.is_empty() && self.pass(watched, note) {
+        while !watched.is_empty() && self.pass(watched, record) {
             if self.decisions_left == 0 || !may_continue() {
                 return watched.is_empty();
             }
@@ -222,7 +222,7 @@ impl Forecast {
     pub fn pass(
         &mut self,
         watched: &mut FxHashSet<JobId>,
-        note: &mut dyn FnMut(&Engine, f64, Decision),
+        record: &mut dyn FnMut(&Engine, f64, Decision),
     ) -> bool {
         if self.begun {
             let Some(end) = self.engine.state.end_next() else {
@@ -239,7 +239,7 @@ impl Forecast {
         for decision in decisions {
             let (Decision::Alloc { id, .. } | Decision::Deny { id, .. }) = &decision;
             if watched.remove(id) {
-                note(&self.engine, self.now, decision);
+                record(&self.engine, self.now, decision);
             }
         }
         true

@@ -44,7 +44,7 @@ pub trait Kernel {
     /// Starts a task. The record of its start is in the log before the task executes its program.
     ///
     /// The task of a guest begins as another program, which sets it up: the result is reported to
-    /// [`Reaper::note_setup`](crate::Reaper::note_setup), before the process is reaped.
+    /// [`Reaper::record_setup`](crate::Reaper::record_setup), before the process is reaped.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ pub trait Kernel {
     fn kill_cgroup(&mut self, cgroup: CgroupId);
 
     /// Gives a cgroup back if it has no process. Returns whether that is so; if not, its emptiness is reported to
-    /// [`Reaper::note_cgroup_change`](crate::Reaper::note_cgroup_change).
+    /// [`Reaper::record_cgroup_change`](crate::Reaper::record_cgroup_change).
     fn release_cgroup(&mut self, cgroup: CgroupId) -> bool;
 
     /// The number of processes of a cgroup that the memory limit has ended.
@@ -108,7 +108,7 @@ pub trait Kernel {
     fn has_inherited(&self, process: ProcessId) -> bool;
 
     /// Begins to watch a process that is not a child. Returns whether it is running. Its end is reported to
-    /// [`Reaper::note_orphan_end`](crate::Reaper::note_orphan_end).
+    /// [`Reaper::record_orphan_end`](crate::Reaper::record_orphan_end).
     fn watch(&mut self, process: ProcessId) -> bool;
 
     /// Writes to the pipe or terminal that is the standard input of a task, and returns the number of bytes. If there is
@@ -127,7 +127,7 @@ pub trait Kernel {
 
     /// Reads the rest of the output that passes through the reaper, and closes all pipes and terminals of the job: no
     /// process of it is left. Returns whether all output has been written; if not, the end of that is reported to
-    /// [`Reaper::note_output_end`](crate::Reaper::note_output_end).
+    /// [`Reaper::record_output_end`](crate::Reaper::record_output_end).
     fn close_streams(&mut self, job: JobId) -> bool;
 
     /// The time, in nanoseconds since the epoch.

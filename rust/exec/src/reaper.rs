@@ -383,12 +383,12 @@ impl Reaper {
 
     /// Notes that the kernel has found no child of the reaper after the last exit. A process that a task has left has an
     /// ancestor that is a child of the reaper, so none is left, and the next [`commit`](Self::commit) need not look.
-    pub fn note_childless(&mut self) {
+    pub fn record_childless(&mut self) {
         self.is_scan_due = false;
     }
 
     /// Handles the end of a process that [`Kernel::watch`] watches.
-    pub fn note_orphan_end(&mut self, pid: Pid, time_ns: u64) {
+    pub fn record_orphan_end(&mut self, pid: Pid, time_ns: u64) {
         if let Some(task) = self.orphans.remove(&pid) {
             self.unsearched_sessions.insert(pid, task);
             self.end_task(task, unknown_end(time_ns));
@@ -402,12 +402,12 @@ impl Reaper {
     }
 
     /// Handles a change of a cgroup that was not empty when it was to be released.
-    pub fn note_cgroup_change(&mut self, cgroup: CgroupId) {
+    pub fn record_cgroup_change(&mut self, cgroup: CgroupId) {
         self.maybe_empty.extend(self.cgroups.get(&cgroup));
     }
 
     /// Handles the end of a process that has written output of a job.
-    pub fn note_output_end(&mut self, job: JobId) {
+    pub fn record_output_end(&mut self, job: JobId) {
         self.maybe_empty.insert(job);
     }
 
@@ -613,7 +613,7 @@ impl Reaper {
     }
 
     /// Handles the result of the set-up of a guest's task.
-    pub fn note_setup(&mut self, pid: Pid, result: Result<(), SpawnFailure>) {
+    pub fn record_setup(&mut self, pid: Pid, result: Result<(), SpawnFailure>) {
         let Some(Child::Task(task)) = self.children.get(&pid) else {
             return;
         };

@@ -74,7 +74,7 @@ impl World {
             let exits = std::mem::take(&mut self.kernel.ended);
             self.reaper.reap(&exits, 2_000);
             if self.kernel.is_childless() {
-                self.reaper.note_childless();
+                self.reaper.record_childless();
             }
             self.reaper.step(&mut self.kernel);
             self.reaper.commit(&mut self.kernel);
@@ -385,7 +385,7 @@ fn another_reaper_knows_what_was_recorded() {
         world.request(Request::Forget(vec![JobId::new(1)])).1,
         libc::EBUSY
     );
-    world.reaper.note_orphan_end(running, 3_000);
+    world.reaper.record_orphan_end(running, 3_000);
     let events = world.events();
     assert_eq!(status(&events, task(1, 0)), Some(WaitStatus::Unknown));
     assert_eq!(events.last(), Some(&empty(1)));
@@ -667,7 +667,7 @@ fn a_reaper_without_children_does_not_look_for_processes() {
     world.kernel.end(pid, EXITED);
     let exits = std::mem::take(&mut world.kernel.ended);
     world.reaper.reap(&exits, 0);
-    world.reaper.note_childless();
+    world.reaper.record_childless();
     assert!(world.events().contains(&empty(1)));
     assert_eq!(world.kernel.lists, lists);
 }

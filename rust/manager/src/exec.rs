@@ -783,7 +783,7 @@ mod tests {
         effects(&mut cx);
         exec.disconnect(&mut cx, b"exec");
         let lost = [
-            "note the execution service is gone: it disconnected",
+            "write the execution service is gone: it disconnected",
             "revisit",
         ];
         assert_eq!(described(&mut cx), lost);

@@ -100,7 +100,7 @@ pub(crate) fn described(cx: &mut Context) -> Vec<String> {
         Effect::Logged { event, .. } => format!("log {}", event.name),
         Effect::Send(message) => format!("send {}", message.topic()),
         Effect::Revisit(_) => "revisit".to_owned(),
-        Effect::LogLine(line) | Effect::Complain(line) => format!("note {line}"),
+        Effect::LogLine(line) | Effect::Complain(line) => format!("write {line}"),
         Effect::Free(free) => format!("free {} {}", free.ranks, free.is_final),
         other => format!("{other:?}"),
     };

@@ -315,7 +315,7 @@ impl Jobs {
             self.ended.pop_front();
             // Unless it was purged.
             if let Some(job) = self.by_id.remove(&id) {
-                self.note_evicted(id);
+                self.record_evicted(id);
                 return Some(job.record);
             }
         }
@@ -323,7 +323,7 @@ impl Jobs {
     }
 
     /// Notes that an inactive job is in the store alone.
-    pub(crate) fn note_evicted(&mut self, id: JobId) {
+    pub(crate) fn record_evicted(&mut self, id: JobId) {
         self.greatest_evicted = self.greatest_evicted.max(id);
     }
 

@@ -290,7 +290,7 @@ impl Restored {
         }
         self.census.enter(&record, state);
         if state == State::Inactive && is_evictable(&record) {
-            self.cx.jobs.note_evicted(job.id);
+            self.cx.jobs.record_evicted(job.id);
             return Ok(state);
         }
         let dialogue = Dialogue::resume(

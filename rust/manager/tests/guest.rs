@@ -4,14 +4,13 @@
 mod common;
 
 use common::{Bench, OWNER, body, rejection, topics};
-use penstock_flux::errno::{EISDIR, ENOENT, ENOSYS, ENOTDIR, EPERM, EPIPE};
+use penstock_flux::errno::{EISDIR, ENODATA, ENOENT, ENOSYS, ENOTDIR, EPERM, EPIPE};
 use penstock_flux::flags::STREAMING;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 const GUEST: u32 = 1001;
-const ENODATA: u32 = 61;
 
 fn bench() -> Bench {
     let mut bench = Bench::new();
@@ -297,8 +296,8 @@ fn standard_input_is_written_by_way_of_the_execution_service() {
     assert_eq!((out[0].topic(), out[0].errnum()), (topic.as_str(), 0));
     // A job whose input cannot be written answers as a shell that takes none.
     let out = write(&mut bench, "y");
-    let refused = named(&out, "job-exec.input").clone();
-    let out = bench.send(Message::error_to(&refused, ENOENT, "no input"));
+    let rejected = named(&out, "job-exec.input").clone();
+    let out = bench.send(Message::error_to(&rejected, ENOENT, "no input"));
     assert_eq!(rejection(&out), (ENOSYS, "no input".to_owned()));
     bench.end(id, 0);
     assert_eq!(rejection(&write(&mut bench, "z")).0, ENOSYS);

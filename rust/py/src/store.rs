@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::errors::raised;
 
-/// The path of the database before, and notes for the user.
+/// The path of the database before, and what may be lost, for the user.
 type Replaced = (Option<PathBuf>, Vec<String>);
 
 /// The problems of a database, which an instance may use.
@@ -83,7 +83,7 @@ fn vacuum_store(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 }
 
 fn to_python(replacement: Replacement) -> Replaced {
-    (replacement.old, replacement.notes)
+    (replacement.old, replacement.losses)
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

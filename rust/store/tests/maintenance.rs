@@ -258,7 +258,7 @@ fn a_restored_backup_is_marked_and_its_ids_are_not_used_again() {
     fs::write(folder.database(), &original).unwrap();
 
     let replacement = maintenance::restore(&folder.database(), Some(&backup)).unwrap();
-    assert_eq!(replacement.notes, Vec::<String>::new());
+    assert_eq!(replacement.losses, Vec::<String>::new());
     let old = replacement.old.unwrap();
     assert_eq!(ids(&Store::open_reader(&old).unwrap()).len(), 9);
     let mut store = folder.open();
@@ -403,7 +403,7 @@ fn a_damaged_page_costs_the_jobs_on_it() {
     assert!((1800..2000).contains(&with_events), "{with_events}");
     let replacement = salvage.install().unwrap();
     assert!(
-        replacement.notes[0].starts_with("rows of `events` are lost"),
+        replacement.losses[0].starts_with("rows of `events` are lost"),
         "{replacement:?}"
     );
     assert_eq!(
@@ -432,7 +432,7 @@ fn bad_rows_are_found_and_left_out() {
     let mut salvage = maintenance::salvage(&folder.database()).unwrap();
     salvage.leave_out(JobId::new(3), "for a test").unwrap();
     let replacement = salvage.install().unwrap();
-    assert_eq!(replacement.notes.len(), 3, "{:?}", replacement.notes);
+    assert_eq!(replacement.losses.len(), 3, "{:?}", replacement.losses);
     assert_eq!(ids(&folder.open()), [4]);
 }
 

@@ -43,7 +43,7 @@ def test_a_second_interrupt_counts_while_the_first_is_being_handled():
     interrupts = _Interrupts()
 
     def second_comes():
-        """Interrupts when the first has been counted and is not yet noted."""
+        """Interrupts when the first has been counted and is not yet recorded."""
         earlier = itertools.count()
         for number in earlier:
             if not number:

@@ -54,7 +54,7 @@ pub(super) fn run(
     let mut ahead = Forecast::new(engine, now);
     let mut left = ahead.can_start(pending.iter().copied());
     let mut starts = BTreeMap::new();
-    let mut note = |engine: &Engine, time: f64, decision: Decision| match decision {
+    let mut record = |engine: &Engine, time: f64, decision: Decision| match decision {
         Decision::Alloc { id, .. } => {
             let start = engine.run_ranks(id).map(|ranks| Start::At { time, ranks });
             starts.insert(id, start);
@@ -63,7 +63,7 @@ pub(super) fn run(
             starts.insert(id, Ok(Start::Denied { note }));
         }
     };
-    ahead.run(&mut left, &mut || true, &mut note);
+    ahead.run(&mut left, &mut || true, &mut record);
     for id in pending {
         if let Some(reason) = ahead.engine.explain(id, ahead.now) {
             starts.insert(id, Ok(Start::Never { reason }));

@@ -182,7 +182,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    pub(super) fn note_failure(&mut self) {
+    pub(super) fn record_failure(&mut self) {
         let delay = self
             .delay
             .map_or(MIN_BACKOFF, |delay| (2 * delay).min(MAX_BACKOFF));

@@ -292,14 +292,14 @@ impl EventLoop {
             EventSource::ChildSignal => self.reap(),
             EventSource::Process(pid) => {
                 self.kernel.unwatch(pid);
-                self.reaper.note_orphan_end(pid, self.kernel.now_ns());
+                self.reaper.record_orphan_end(pid, self.kernel.now_ns());
             }
             EventSource::Setup(pid) => {
                 if let Some(result) = self.kernel.advance_setup(pid) {
-                    self.reaper.note_setup(pid, result);
+                    self.reaper.record_setup(pid, result);
                 }
             }
-            EventSource::Cgroup(cgroup) => self.reaper.note_cgroup_change(cgroup),
+            EventSource::Cgroup(cgroup) => self.reaper.record_cgroup_change(cgroup),
             EventSource::Stream(number) => {
                 if let Some(task) = self.kernel.handle_stream(number) {
                     self.reaper.write_input(task.job, &mut self.kernel);
@@ -331,15 +331,15 @@ impl EventLoop {
         };
         for exit in &exits {
             if let Some(result) = self.kernel.finish_setup(exit.pid) {
-                self.reaper.note_setup(exit.pid, result);
+                self.reaper.record_setup(exit.pid, result);
             }
             if let Some(job) = self.kernel.finish_copy(exit.pid) {
-                self.reaper.note_output_end(job);
+                self.reaper.record_output_end(job);
             }
         }
         self.reaper.reap(&exits, self.kernel.now_ns());
         if !has_children {
-            self.reaper.note_childless();
+            self.reaper.record_childless();
         }
     }
 

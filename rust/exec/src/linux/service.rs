@@ -321,7 +321,7 @@ impl EventLoop {
                 self.broker = Some(broker);
                 service.register();
             }
-            Err(_) => self.broker_backoff.note_failure(),
+            Err(_) => self.broker_backoff.record_failure(),
         }
     }
 
@@ -340,7 +340,7 @@ impl EventLoop {
                 if self.reaper_backoff.is_fresh() && !is_expected {
                     log(&format!("cannot start a reaper: {error}"));
                 }
-                self.reaper_backoff.note_failure();
+                self.reaper_backoff.record_failure();
             }
         }
     }
@@ -457,7 +457,7 @@ impl EventLoop {
         self.broker = None;
         self.is_announced = false;
         self.reads.clear();
-        self.broker_backoff.note_failure();
+        self.broker_backoff.record_failure();
         service.handle_disconnect();
     }
 

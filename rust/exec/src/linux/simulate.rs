@@ -39,7 +39,7 @@ pub fn run_simulation(options: &SimulationOptions) -> Result<(), Error> {
         log(&format!("the instance closed the connection: {error}"));
         let mut backoff = Backoff::default();
         broker = loop {
-            backoff.note_failure();
+            backoff.record_failure();
             std::thread::sleep(backoff.remaining());
             if let Ok(broker) = Broker::connect(&server) {
                 break broker;

@@ -163,7 +163,7 @@ impl Service {
 
     /// Handles processes of a job that were killed because of its memory limit. The tasks' statuses tell
     /// what it means for the job.
-    pub(super) fn note_oom_kills(&mut self, id: JobId, count: u64) {
+    pub(super) fn record_oom_kills(&mut self, id: JobId, count: u64) {
         if let Some(job) = self.jobs.get_mut(&id)
             && count > job.oom_kills
         {

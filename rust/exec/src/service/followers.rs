@@ -167,7 +167,7 @@ impl Followers {
     }
 
     /// Wakes the requests that wait for the start of a job, or for the end of one that never starts.
-    pub(super) fn note_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
+    pub(super) fn record_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
         let waiting = self.requests.iter();
         let is_waiting = |wait| matches!(wait, Wait::Start | Wait::StartOrEnd);
         let waiting =
@@ -192,7 +192,7 @@ impl Followers {
     }
 
     /// Lets the requests about a job end with the current end of its output.
-    pub(super) fn note_job_end(&mut self, job: JobId) {
+    pub(super) fn record_job_end(&mut self, job: JobId) {
         for reader in self.readers.values_mut() {
             let follower = self.requests.get(&reader.follower);
             if reader.is_idle && follower.is_some_and(|follower| follower.job == job) {

@@ -179,8 +179,8 @@ impl Service {
             Outstanding::Lookup(id) => self.handle_lookup(id, response),
             Outstanding::PmixServer(id) => self.handle_pmix_response(id, response),
             Outstanding::End(id) => {
-                self.followers.note_job_start(id, &mut self.effects);
-                self.followers.note_job_end(id);
+                self.followers.record_job_start(id, &mut self.effects);
+                self.followers.record_job_end(id);
             }
         }
     }

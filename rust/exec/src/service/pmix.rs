@@ -75,7 +75,7 @@ impl Service {
     }
 
     /// Handles an event of the process of a server.
-    pub(super) fn note_pmix_process(&mut self, id: JobId, state: TaskState) {
+    pub(super) fn record_pmix_process(&mut self, id: JobId, state: TaskState) {
         if let Some(job) = self.jobs.get_mut(&id) {
             let process = job.pmix_process.get_or_insert_with(|| Task::new(state));
             process.state = state;

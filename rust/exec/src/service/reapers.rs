@@ -90,9 +90,9 @@ impl Service {
             Event::Started { task, .. }
             | Event::Failed { task, .. }
             | Event::Ended { task, .. } => (task.job, Some(task)),
-            Event::TaskEmpty { task } => return self.note_empty_task(task),
+            Event::TaskEmpty { task } => return self.record_empty_task(task),
             Event::Empty { job } => (job, None),
-            Event::OomKilled { job, count } => return self.note_oom_kills(job, count),
+            Event::OomKilled { job, count } => return self.record_oom_kills(job, count),
         };
         // After the list, an unknown job is one that the reaper could not forget.
         if self.reaper == ReaperState::Ready && !self.jobs.contains_key(&id) {
@@ -118,7 +118,7 @@ impl Service {
             Event::Empty { .. } | Event::TaskEmpty { .. } | Event::OomKilled { .. } => return,
         };
         if rank == PMIX_SERVER_RANK {
-            return self.note_pmix_process(id, state);
+            return self.record_pmix_process(id, state);
         }
         let is_first_failure = !job.has_exec_failure();
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
@@ -145,7 +145,7 @@ impl Service {
         }
     }
 
-    fn note_empty_task(&mut self, task: TaskId) {
+    fn record_empty_task(&mut self, task: TaskId) {
         let job = self.jobs.get_mut(&task.job);
         let entry = job.and_then(|job| job.tasks.get_mut(&task.rank));
         if let Some(entry) = entry.filter(|entry| entry.is_shrunk()) {

@@ -50,7 +50,7 @@ impl Service {
                 self.followers
                     .reject_requests(id, template, &mut self.messages);
             }
-            self.followers.note_job_start(id, &mut self.effects);
+            self.followers.record_job_start(id, &mut self.effects);
             if is_running {
                 self.timers.add(expiration, id);
                 self.timers.add(warning_time.unwrap_or_default(), id);
@@ -120,7 +120,7 @@ impl Service {
                 .extend(directory.map(|owner| Effect::RemoveJobDirectory(id, owner)));
             self.stop_pmix_server(id);
             self.released.push(id);
-            self.followers.note_job_end(id);
+            self.followers.record_job_end(id);
         } else if job.is_replaced {
             self.forget(vec![id]);
         }

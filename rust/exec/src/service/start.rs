@@ -170,8 +170,8 @@ impl Service {
             job.send_exception(id, &mut self.messages);
             job.answer_release(id, &mut self.messages);
             self.stop_pmix_server(id);
-            self.followers.note_job_start(id, &mut self.effects);
-            self.followers.note_job_end(id);
+            self.followers.record_job_start(id, &mut self.effects);
+            self.followers.record_job_end(id);
             self.jobs.remove(&id);
             return;
         }

@@ -488,16 +488,16 @@ impl World {
             let exits = std::mem::take(&mut self.kernel.ended);
             reaper.reap(&exits, 0);
             if self.kernel.is_childless() {
-                reaper.note_childless();
+                reaper.record_childless();
             }
             let watched = self.kernel.watched.iter().copied();
             let ended = watched.filter(|pid| !self.kernel.processes.contains_key(pid));
             for pid in ended.collect::<Vec<_>>() {
                 self.kernel.watched.remove(&pid);
-                reaper.note_orphan_end(pid, 0);
+                reaper.record_orphan_end(pid, 0);
             }
             for cgroup in &self.kernel.watched_cgroups {
-                reaper.note_cgroup_change(*cgroup);
+                reaper.record_cgroup_change(*cgroup);
             }
             reaper.step(&mut self.kernel);
             reaper.commit(&mut self.kernel);

@@ -132,7 +132,7 @@ impl KeyWatches {
     }
 
     /// Notes that a commit has written a key, and what it has appended if it has.
-    pub(super) fn note_write(&mut self, cx: &Context, key: &str, appended: Option<&[u8]>) {
+    pub(super) fn record_write(&mut self, cx: &Context, key: &str, appended: Option<&[u8]>) {
         for watch in &mut self.open {
             if tree::resolve(cx, &watch.key).is_ok_and(|watched| watched == key) {
                 let is_first = !watch.is_written;
@@ -148,7 +148,7 @@ impl KeyWatches {
     }
 
     /// Sends values after a commit.
-    pub(super) fn note_commit(&mut self, cx: &mut Context) {
+    pub(super) fn record_commit(&mut self, cx: &mut Context) {
         self.open.retain_mut(|watch| !watch.follow(cx));
     }
 

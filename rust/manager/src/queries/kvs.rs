@@ -214,10 +214,10 @@ fn apply(
             Write::Append(_, data) => Some(data.as_slice()),
             _ => None,
         };
-        watches.note_write(cx, key, appended);
+        watches.record_write(cx, key, appended);
     }
     if !writes.is_empty() {
-        watches.note_commit(cx);
+        watches.record_commit(cx);
     }
     // The commit that these changes will be part of.
     let rootseq = cx.commits() + 1;

@@ -67,7 +67,7 @@ pub struct Replacement {
     /// The path of the database before, if there was one.
     pub old: Option<PathBuf>,
     /// For the user: what may be lost.
-    pub notes: Vec<String>,
+    pub losses: Vec<String>,
 }
 
 /// Puts a back-up in the place of the database at `path`, which no instance uses; without a back-up, the database at
@@ -106,13 +106,13 @@ pub(super) fn install(path: &Path, new: &Path, reason: &str) -> Result<Replaceme
     let kept = keep_old(path, progress.generation)?;
     fs::rename(new, path).map_err(|error| Error::file("cannot write", path, &error))?;
     generation::write_counter(path, &progress)?;
-    let mut notes = Vec::new();
+    let mut losses = Vec::new();
     if known.is_empty() {
-        notes.push(
+        losses.push(
             "nothing is known of jobs that were submitted later than the copy was made".to_owned(),
         );
     }
-    Ok(Replacement { old: kept, notes })
+    Ok(Replacement { old: kept, losses })
 }
 
 /// Brings a new database to this format, and marks it.

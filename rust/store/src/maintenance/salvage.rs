@@ -17,7 +17,7 @@ pub struct Salvage {
     new: PathBuf,
     store: Store,
     /// For the user: what is lost.
-    notes: Vec<String>,
+    losses: Vec<String>,
 }
 
 /// Copies the rows of the database at `path` that can be read into a new one beside it.
@@ -34,7 +34,7 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     let new = with_suffix(path, ".new");
     remove_database(&new)?;
     let mut store = Store::prepare(connect(&new)?, Synchronous::Full)?;
-    let mut notes = Vec::new();
+    let mut losses = Vec::new();
     store.begin()?;
     let has_table = |table: &&Table| {
         let since = match table.name {
@@ -45,13 +45,13 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
         found >= since
     };
     for table in TABLES.iter().filter(has_table) {
-        notes.extend(copy_table(&damaged, &store.connection, table)?);
+        losses.extend(copy_table(&damaged, &store.connection, table)?);
     }
     let mut salvage = Salvage {
         path: path.to_owned(),
         new,
         store,
-        notes,
+        losses,
     };
     salvage.leave_out_damaged()?;
     Ok(salvage)
@@ -77,7 +77,7 @@ impl Salvage {
             self.store.write(what, sql, [key(id)])?;
         }
         self.store.remove_unused_common_events(id)?;
-        self.notes.push(format!("job {id} is left out: {reason}"));
+        self.losses.push(format!("job {id} is left out: {reason}"));
         Ok(())
     }
 
@@ -91,13 +91,13 @@ impl Salvage {
             path,
             new,
             mut store,
-            mut notes,
+            mut losses,
         } = self;
         store.commit()?;
         drop(store);
         let mut replacement = install(&path, &new, "the database has been repaired")?;
-        notes.append(&mut replacement.notes);
-        replacement.notes = notes;
+        losses.append(&mut replacement.losses);
+        replacement.losses = losses;
         Ok(replacement)
     }
 
@@ -115,7 +115,7 @@ impl Salvage {
         }
         let jobs = self.store.jobs()?;
         let readable: Vec<JobId> = jobs.records.iter().map(|job| job.id).collect();
-        self.notes.extend(jobs.damaged);
+        self.losses.extend(jobs.damaged);
         for id in self.store.job_ids(what, "SELECT id FROM jobs")? {
             if readable
                 .binary_search_by_key(&key(id), |id| key(*id))
@@ -138,7 +138,7 @@ impl Salvage {
 
 /// Copies the rows of a table from its first one to a damaged page, and from its last one. Returns what is lost.
 fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<String>, Error> {
-    let mut notes = Vec::new();
+    let mut losses = Vec::new();
     let columns = table.columns.join(", ");
     let marks = vec!["?"; table.columns.len()].join(", ");
     // References are not checked: the row that is referred to may be lost.
@@ -160,9 +160,9 @@ fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<S
         match read_rows(from, &query, table.columns.len(), |values| {
             insert.execute(params_from_iter(values)).map(drop)
         }) {
-            Ok(Ok(())) => return Ok(notes),
+            Ok(Ok(())) => return Ok(losses),
             Ok(Err(error)) => return Err(Error::new("cannot write the new database", &error)),
-            Err(error) => notes.push(format!(
+            Err(error) => losses.push(format!(
                 "rows of `{name}` are lost, when it is read {}: {error}",
                 if order == "ASC" {
                     "forwards"
@@ -172,7 +172,7 @@ fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<S
             )),
         }
     }
-    Ok(notes)
+    Ok(losses)
 }
 
 /// Reads rows until one cannot be read, or cannot be written: the inner error.
