@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import (
+    ALLOC_DENY,
+    ALLOC_SUCCESS,
     ROLE_OWNER,
     STREAMING,
+    URGENCY_DEFAULT,
     Batch,
     Message,
     ResourceSet,
@@ -331,9 +334,9 @@ class SnapshotScheduler:
             raise Error(f"the snapshot cannot be scheduled: {self._scheduler.failure}")
 
     def _take_decision(self, response: dict[str, Any]) -> None:
-        if response["type"] == 0:
+        if response["type"] == ALLOC_SUCCESS:
             self.started.append(response["id"])
-        elif response["type"] == 2:
+        elif response["type"] == ALLOC_DENY:
             self.denied[response["id"]] = response.get("note") or ""
 
     def _responses(self, request: Message) -> list[Message]:
@@ -344,7 +347,7 @@ class SnapshotScheduler:
                 return [request.respond({"resources": resources, "up": snapshot.up})]
             case topics.job_manager.SCHED_HELLO:
                 jobs = [
-                    {"id": job, "priority": 16, "userid": OWNER, "t_submit": 0.0}
+                    {"id": job, "priority": URGENCY_DEFAULT, "userid": OWNER, "t_submit": 0.0}
                     for job in snapshot.running
                 ]
                 return [*map(request.respond, jobs), request.respond(errnum=errno.ENODATA)]

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from errno import EAGAIN, EHOSTUNREACH, ENOSYS
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import topic
+from penstock._core import job_state, topic
 from penstock.cli import terminal
 from penstock.cli.ids import OneJobId
 from penstock.cli.rows import exit_code, reason
@@ -58,7 +58,6 @@ FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-RUNNING, INACTIVE = 16, 64
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +231,7 @@ class Attachment:
                 _wait_for_start(self._client, awaited)
                 continue
             time.sleep(RETRY_PAUSE_S)
-            if all(row["state"] == INACTIVE for row in self._client.jobs(ids=self._ids)):
+            if all(row["state"] == job_state.INACTIVE for row in self._client.jobs(ids=self._ids)):
                 following.clear()
         for job, errnum in lost.items():
             self._show_rest(job, MAX_ATTEMPTS if errnum == EHOSTUNREACH else 1)
@@ -337,7 +336,9 @@ class Attachment:
                 self._signal_task(client, self._task, number)
                 return
             errors = client.kill(self._ids, number).errors
-            pending = [row["id"] for row in client.jobs(ids=list(errors)) if row["state"] < RUNNING]
+            pending = [
+                row["id"] for row in client.jobs(ids=list(errors)) if row["state"] < job_state.RUN
+            ]
             # A job without tasks ends as its tasks would.
             if pending and number in (signal.SIGTERM, signal.SIGHUP):
                 client.cancel(pending, note=f"signal {number}")

@@ -6,6 +6,7 @@ import errno
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock._core import job_state
 from penstock.cli.arguments import queue_policy
 from penstock.cli.rows import STATES, reason
 from penstock.cli.text import clock, span
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.snapshot import SnapshotScheduler
 
 T = TypeVar("T")
-
-SCHED_STATE = 8
 
 MIN_BAND_STARTS = 10
 """The least number of past starts from which a band is shown; fewer are not significant."""
@@ -55,12 +54,12 @@ def by_states(
 def _by_state(row: JobRow) -> dict[str, Any]:
     state = STATES[row["state"]]
     answer: dict[str, Any] = {"id": row["id"], "kind": state.lower()}
-    if row["state"] == SCHED_STATE:
+    if row["state"] == job_state.SCHED:
         held = row.get("urgency") == 0 or row.get("priority") == 0
         pending = row.get("pending_reason")
         text = "held: `penstock urgency JOB default` releases it" if held else pending
         return answer | ({"kind": "held"} if held else {}) | {"reason": text or ""}
-    if row["state"] < SCHED_STATE:
+    if row["state"] < job_state.SCHED:
         return answer | {"reason": reason(row) or f"not yet scheduled: it is in state {state}"}
     if state in ("RUN", "CLEANUP"):
         where = row.get("nodelist") or row.get("ranks") or ""

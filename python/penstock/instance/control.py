@@ -8,6 +8,7 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import (
+    PRIVATE,
     AttributeResponse,
     AttributeSetRequest,
     Batch,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
     from penstock.instance.system import ProcessUsage
 
-# The flag of an event for the owner's subscribers only (RFC 3).
-FLAG_PRIVATE = 0x20
 MAX_SET_ATTRIBUTES = 1024
 # The states of modules (RFC 5): serves requests, has failed.
 MODULE_RUNNING = 1
@@ -164,7 +163,7 @@ class ControlService:
             payload = None if event.payload is None else base64.b64decode(event.payload)
         except ValueError as error:
             raise RequestError(errno.EPROTO, f"event.publish: `payload`: {error}") from error
-        is_private = bool(event.flags & FLAG_PRIVATE)
+        is_private = bool(event.flags & PRIVATE)
         message = Message.event(event.topic, payload, private=is_private)
         return {"seq": self._broker.publish(self._origin(request), message)}
 
