@@ -24,7 +24,7 @@ from penstock.jobid import JobId
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Job", "JobException", "JobState", "Result"]
+__all__ = ["Job", "JobState", "RaisedException", "Result"]
 
 
 class JobState(enum.Enum):
@@ -59,7 +59,7 @@ class Result(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobException:
+class RaisedException:
     """The exception in the row of a job (RFC 21)."""
 
     type: str
@@ -105,7 +105,7 @@ class Job:
     max_rss_kib: int | None = None
     user_cpu: float | None = None
     system_cpu: float | None = None
-    exception: JobException | None = None
+    exception: RaisedException | None = None
     pending_reason: str | None = None
     dependencies: tuple[str, ...] = ()
     annotations: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -126,7 +126,7 @@ class Job:
         if "id" not in values:
             raise WireError("row of a job: expected the key `id`")
         if row.get("exception_occurred"):
-            values["exception"] = JobException(
+            values["exception"] = RaisedException(
                 row.get("exception_type", ""),
                 row.get("exception_severity", 0),
                 row.get("exception_note", ""),

@@ -197,11 +197,11 @@ def main(args: argparse.Namespace) -> int:
     if args.traces or args.inventory or args.cores or args.lublin or args.mix:
         raise UsageError("--from-flux: it names the jobs and the machine")
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
-        args.traces, args.inventory = _taken(args, Path(directory))
+        args.traces, args.inventory = _write_snapshot(args, Path(directory))
         return _main(args)
 
 
-def _taken(args: argparse.Namespace, directory: Path) -> tuple[list[Path], Path]:
+def _write_snapshot(args: argparse.Namespace, directory: Path) -> tuple[list[Path], Path]:
     """Writes a snapshot of an instance; returns the trace and the inventory."""
     from penstock import snapshot
     from penstock.client import Client

@@ -286,7 +286,7 @@ class View:
         rows = self._rows()
         if not rows:
             return
-        if abs(distance) == PAGE:
+        if abs(distance) == WHOLE_PAGE:
             distance = self._page if distance > 0 else -self._page
         position = min(max(self._position(rows) + distance, 0), len(rows) - 1)
         self._selected[self.view] = rows[int(position)][0]
@@ -456,14 +456,14 @@ class View:
         return Line("  ".join([*words, "? keys  q quit"]), "title")
 
 
-PAGE = 1_000_000_000
+WHOLE_PAGE = 1_000_000_000
 MOVES: dict[str, float] = {
     "UP": -1,
     "k": -1,
     "DOWN": 1,
     "j": 1,
-    "PAGE_UP": -PAGE,
-    "PAGE_DOWN": PAGE,
+    "PAGE_UP": -WHOLE_PAGE,
+    "PAGE_DOWN": WHOLE_PAGE,
     "g": float("-inf"),
     "HOME": float("-inf"),
     "G": float("inf"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 
-MASK = (1 << 128) - 1
+TOKEN_MASK = (1 << 128) - 1
 
 
 _numbers: itertools.count[int]
@@ -25,4 +25,4 @@ os.register_at_fork(after_in_child=_draw)
 
 def new_token() -> str:
     """A token that no other submission has: consecutive numbers from a random one on."""
-    return f"{next(_numbers) & MASK:032x}"
+    return f"{next(_numbers) & TOKEN_MASK:032x}"

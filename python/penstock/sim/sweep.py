@@ -34,7 +34,7 @@ STUDENT = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-NORMAL = 1.96
+NORMAL_QUANTILE = 1.96
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Band:
         count = len(values)
         if count == 1:
             return cls(values[0], None, 1)
-        quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else NORMAL
+        quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else NORMAL_QUANTILE
         return cls(fmean(values), quantile * stdev(values) / count**0.5, count)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 1100, 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 24
-TICKS = 4
+TICK_COUNT = 4
 MAX_SHORT_PERIOD_S = 2 * 86400.0
 
 
@@ -62,7 +62,7 @@ def step_chart(values: Sequence[float], limit: float, period: Period) -> Chart:
     lines = [Line("area", "".join(path))]
     if limit > 0:
         lines.append(Line("limit", f"M{LEFT} {y(limit):.1f}H{WIDTH - RIGHT}"))
-    ticks = [most * part / TICKS for part in range(TICKS + 1)]
+    ticks = [most * part / TICK_COUNT for part in range(TICK_COUNT + 1)]
     return Chart(lines, _time_ticks(period), [Tick(y(each), number_text(each)) for each in ticks])
 
 
@@ -91,7 +91,7 @@ def spread_chart(
         Line("high", _points((x(each.time), y(each.high)) for each in spreads)),
         Line("median", _points((x(each.time), y(each.median)) for each in spreads)),
     ]
-    stride = max(1, -(-(last - first) // TICKS))
+    stride = max(1, -(-(last - first) // TICK_COUNT))
     ticks = [Tick(y(10.0**power), text(10.0**power)) for power in range(first, last + 1, stride)]
     return Chart(lines, _time_ticks(period), ticks)
 
@@ -112,10 +112,10 @@ def _time_ticks(period: Period) -> list[Tick]:
     width = WIDTH - LEFT - RIGHT
     return [
         Tick(
-            LEFT + width * part / TICKS,
-            time.strftime(layout, time.localtime(period.begin + length * part / TICKS)),
+            LEFT + width * part / TICK_COUNT,
+            time.strftime(layout, time.localtime(period.begin + length * part / TICK_COUNT)),
         )
-        for part in range(TICKS + 1)
+        for part in range(TICK_COUNT + 1)
     ]
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 # Feitelson and Rudolph 1998: a shorter run time counts as this.
 SLOWDOWN_BOUND_S = 10.0
 PERIODS = {"1h": 3600.0, "6h": 21600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0}
-BUCKETS = 96
+BUCKET_COUNT = 96
 
 
 @dataclass(frozen=True)
 class Period:
-    """A time, divided into `BUCKETS` buckets of the same length: seconds since the epoch."""
+    """A time, divided into `BUCKET_COUNT` buckets of the same length: seconds since the epoch."""
 
     begin: float
     end: float
@@ -27,11 +27,11 @@ class Period:
     @property
     def width(self) -> float:
         """The length of a bucket in seconds."""
-        return (self.end - self.begin) / BUCKETS
+        return (self.end - self.begin) / BUCKET_COUNT
 
     def bucket(self, when: float) -> int:
         """The bucket of a time in the period."""
-        return min(max(int((when - self.begin) / self.width), 0), BUCKETS - 1)
+        return min(max(int((when - self.begin) / self.width), 0), BUCKET_COUNT - 1)
 
     def middle(self, bucket: int) -> float:
         """The time in the middle of a bucket."""
@@ -45,7 +45,7 @@ def cores_in_use(rows: Iterable[Mapping[str, Any]], period: Period) -> list[floa
         rows: jobs, with `t_run`, `t_inactive` and `ncores`.
         period: the time; a job without an end has its cores until the end of it.
     """
-    sums = [0.0] * BUCKETS
+    sums = [0.0] * BUCKET_COUNT
     for row in rows:
         if "t_run" not in row:
             continue
@@ -89,8 +89,8 @@ def waits(rows: Iterable[Mapping[str, Any]], period: Period) -> Waits:
         rows: jobs, with `t_submit`, `t_run`, `t_cleanup` and `t_inactive`.
         period: the time.
     """
-    wait_lists: list[list[float]] = [[] for _ in range(BUCKETS)]
-    slowdown_lists: list[list[float]] = [[] for _ in range(BUCKETS)]
+    wait_lists: list[list[float]] = [[] for _ in range(BUCKET_COUNT)]
+    slowdown_lists: list[list[float]] = [[] for _ in range(BUCKET_COUNT)]
     for row in rows:
         end = row.get("t_inactive", math.inf)
         if "t_run" not in row or not period.begin <= end <= period.end:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 POLL_S = 2.0
 HEARTBEAT_S = 15.0
 OUTPUT_INTERVAL_S = 0.2
-MAX_TEXT = 65536
+MAX_TEXT_CHARACTERS = 65536
 MAX_LISTENERS = 200
 SERVICES = (topic.job_list.JOB_STATS, topic.resource.STATUS)
 
@@ -186,7 +186,7 @@ class JobMessages:
 
 
 class Tail:
-    """The last `MAX_TEXT` characters of text that is added."""
+    """The last `MAX_TEXT_CHARACTERS` characters of text that is added."""
 
     def __init__(self) -> None:
         self._parts: deque[str] = deque()
@@ -196,7 +196,7 @@ class Tail:
         """Appends a text."""
         self._parts.append(text)
         self._length += len(text)
-        while self._length - len(self._parts[0]) >= MAX_TEXT:
+        while self._length - len(self._parts[0]) >= MAX_TEXT_CHARACTERS:
             self._length -= len(self._parts.popleft())
 
     def is_empty(self) -> bool:
@@ -205,7 +205,7 @@ class Tail:
 
     def take(self) -> str:
         """Removes the text and returns it."""
-        text = "".join(self._parts)[-MAX_TEXT:]
+        text = "".join(self._parts)[-MAX_TEXT_CHARACTERS:]
         self._parts.clear()
         self._length = 0
         return text

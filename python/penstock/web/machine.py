@@ -24,7 +24,7 @@ STATES = {
     "excluded": "excluded by the configuration",
 }
 MAX_MAP_WIDTH = 1120
-COLOURS = 12
+COLOUR_COUNT = 12
 MAX_COLOURED_JOBS = 100_000
 
 
@@ -149,7 +149,7 @@ def _runs(
 
 
 class Colours:
-    """A colour for each job, from 0 to `COLOURS` - 1, which it keeps while the server runs."""
+    """A colour for each job, from 0 to `COLOUR_COUNT` - 1, which it keeps while the server runs."""
 
     def __init__(self) -> None:
         self._colours: dict[int, int] = {}
@@ -160,7 +160,7 @@ class Colours:
         if job not in self._colours:
             if len(self._colours) >= MAX_COLOURED_JOBS:
                 self._colours.clear()
-            self._colours[job] = next(self._next) % COLOURS
+            self._colours[job] = next(self._next) % COLOUR_COUNT
         return self._colours[job]
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.config.listen_address import ListenAddress
 
-BACKLOG = 100
+LISTEN_BACKLOG = 100
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def listening(address: ListenAddress) -> Iterator[socket.socket]:
         try:
             if isinstance(address, Path):
                 address.chmod(0o666)
-            listener.listen(BACKLOG)
+            listener.listen(LISTEN_BACKLOG)
             yield listener
         finally:
             if isinstance(address, Path):

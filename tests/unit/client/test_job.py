@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import JobspecError, WireError
 from penstock.hostlist import Hostlist
 from penstock.idset import IDset
-from penstock.job import Job, JobException, JobState, Result
+from penstock.job import Job, JobState, RaisedException, Result
 from penstock.jobid import JobId
 from penstock.rows import JobRow
 
@@ -55,7 +55,7 @@ def test_a_row_becomes_a_job_with_types():
     assert job.t_inactive - job.t_submit == timedelta(days=1, seconds=-1)
     assert job.duration == timedelta(seconds=90)
     assert (job.ranks, job.nodelist) == (IDset("0-1"), Hostlist("node[0-1]"))
-    assert job.exception == JobException("timeout", 0, "too long")
+    assert job.exception == RaisedException("timeout", 0, "too long")
     assert job.dependencies == ("after:ƒ2",)
     assert (job.name, job.queue, job.returncode, job.success) == ("train", "batch", 143, False)
     assert job.t_depend is None

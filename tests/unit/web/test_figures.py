@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.web import charts, figures
-from penstock.web.figures import BUCKETS, Period
+from penstock.web.figures import BUCKET_COUNT, Period
 
 # Buckets of 10 s.
-PERIOD = Period(1000.0, 1000.0 + 10 * BUCKETS)
+PERIOD = Period(1000.0, 1000.0 + 10 * BUCKET_COUNT)
 
 
 def test_cores_in_use_are_means_over_buckets():

@@ -164,7 +164,7 @@ def test_output_is_sent_as_it_comes_and_the_end_is_reported():
 def test_of_a_backlog_the_end_is_sent():
     found = messages(*[(0, b"0123456789" * 1000)] * 100, (0, b"last"))
     (text,) = [data["text"] for kind, data in found if kind == "output"]
-    assert (len(text), text[-8:]) == (live.MAX_TEXT, "6789last")
+    assert (len(text), text[-8:]) == (live.MAX_TEXT_CHARACTERS, "6789last")
 
 
 def test_a_stream_ends_when_the_browser_leaves():

@@ -69,9 +69,9 @@ def test_the_ranks_of_an_r_are_read_as_far_as_they_are_wanted():
 
 def test_a_job_keeps_its_colour_and_its_neighbours_have_others():
     colours = machine.Colours()
-    first = [colours.of(job) for job in range(machine.COLOURS)]
-    assert len(set(first)) == machine.COLOURS
-    assert [colours.of(job) for job in range(machine.COLOURS)] == first
+    first = [colours.of(job) for job in range(machine.COLOUR_COUNT)]
+    assert len(set(first)) == machine.COLOUR_COUNT
+    assert [colours.of(job) for job in range(machine.COLOUR_COUNT)] == first
 
 
 def test_stages_fill_the_time_of_a_job():
