@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.sim import occupancy
 from penstock.sim.plot import Axis, Box, Line, Size, bars, boxes, gantt, lines
 from penstock.sim.results import mean_over, peak_over, quantile
-from penstock.sim.units import duration
+from penstock.sim.units import bounded_slowdown, duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ __all__ = [
 FULL_WIDTH, HALF_WIDTH = Size(1080, 260), Size(530, 300)
 TIME_BINS = 240
 CURVE_POINTS = 240
-SLOWDOWN_BOUND_S = 10.0
 ERROR_CLASSES = 7
 
 # From which error on a job is in which class of the histogram; the sign is that of the error.
@@ -264,7 +263,7 @@ def _sized(run: Run) -> list[tuple[int, float, float]]:
     columns = run.results.columns
     rows = zip(columns["cores"], columns["wait"], columns["start"], columns["end"], strict=True)
     return [
-        (cores, wait, max(1.0, (wait + end - start) / max(end - start, SLOWDOWN_BOUND_S)))
+        (cores, wait, bounded_slowdown(wait, end - start))
         for cores, wait, start, end in rows
         if not math.isnan(wait)
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from penstock.errors import TraceError
-from penstock.sim.units import count, duration, number
+from penstock.sim.units import bounded_slowdown, count, duration, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,6 @@ Grouping = Literal["user", "group", "queue"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 """The columns by which results are grouped."""
 
-SLOWDOWN_BOUND_S = 10.0
 MAX_SHOWN = 10
 
 
@@ -77,7 +76,7 @@ def shares(results: Results, names: Sequence[str]) -> list[Share]:
     for name, wait, start, end, cores in rows:
         if not math.isnan(wait):
             run = end - start
-            slowdown = max(1.0, (wait + run) / max(run, SLOWDOWN_BOUND_S))
+            slowdown = bounded_slowdown(wait, run)
             found.setdefault(name, []).append((run * cores, wait, slowdown))
     all_shares = [Share(name, len(jobs), *_totals(jobs)) for name, jobs in found.items()]
     return sorted(all_shares, key=lambda share: (-share.core_seconds, share.name))

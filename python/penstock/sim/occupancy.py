@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock._core import IDset
 from penstock.sim.plot import Block
-from penstock.sim.results import STATES, mean_over
+from penstock.sim.results import KILLED, LOST, STATES, mean_over
 from penstock.sim.units import duration
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MAX_BLOCKS = 1500
 MIN_WINDOW_JOBS = 220
 MIN_WINDOW_S = 600.0
 
-IN_ORDER, BACKFILLED, ENDED = 0, 1, 7
+IN_ORDER, BACKFILLED, CUT_SHORT = 0, 1, 7
 """Colours of jobs: started in order, backfilled, ended by a limit or a failure."""
 
 
@@ -187,15 +187,15 @@ def _block(results: Results, job: int, low: float, high: float) -> Block:
         + (f" on {nodes:,} nodes" if nodes > 1 else ""),
         f"waited {duration(columns['wait'][job])}, ran {duration(end - start)}",
     ]
-    ended = state in (2, 3)
-    if ended:
+    is_cut_short = state in (KILLED, LOST)
+    if is_cut_short:
         words.append(STATES[state])
     return Block(
         start,
         end,
         low,
         high,
-        ENDED if ended else BACKFILLED if backfilled else IN_ORDER,
+        CUT_SHORT if is_cut_short else BACKFILLED if backfilled else IN_ORDER,
         (0.95, 0.6, 0.78)[number % 3],
         "\n".join(words),
     )

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.engine import Engine
 from penstock.errors import PolicyError
 from penstock.resource import ResourceSet
-from penstock.sim.results import Denial, Results
+from penstock.sim.results import DENIED, ENDED, KILLED, PENDING, Denial, Results
+from penstock.sim.units import bounded_slowdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     Order = Callable[[Pending], Any]
 
 __all__ = ["Policy", "load"]
-
-# Shorter run times, in seconds, count as this in a slowdown.
-SLOWDOWN_BOUND_S = 10.0
-PENDING, ENDED, KILLED, _LOST, DENIED = range(5)
 
 
 @dataclass(frozen=True)
@@ -386,7 +383,7 @@ class _Simulation:
         slowdowns = []
         for place in ran:
             run = self.end[place] - self.start[place]
-            slowdowns.append(max((waits[place] + run) / max(run, SLOWDOWN_BOUND_S), 1.0))
+            slowdowns.append(bounded_slowdown(waits[place], run))
         work = sum((self.end[place] - self.start[place]) * self.cores[place] for place in ran)
         first = min((submits[place] for place in ran), default=math.nan)
         makespan = max((self.end[place] for place in ran), default=math.nan) - first

@@ -19,6 +19,8 @@ __all__ = ["STATES", "Denial", "Results", "Run", "Study", "from_simulation", "no
 STATES = ("never started", "ended", "killed at its limit", "lost with a node", "denied")
 """The meanings of the numbers in the column `state`."""
 
+PENDING, ENDED, KILLED, LOST, DENIED = range(len(STATES))
+
 # The element types of columns that are passed as bytes.
 Format = Literal["d", "I", "B", "Q"]
 FLOAT64: Format = "d"

@@ -1,4 +1,4 @@
-"""Quantities as people read them: durations, counts, shares."""
+"""Quantities of jobs, and numbers as people read them: durations, counts, shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,28 @@ import math
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
-__all__ = ["DAY", "HOUR", "MINUTE", "count", "duration", "number", "plain", "share"]
+__all__ = [
+    "DAY",
+    "HOUR",
+    "MINUTE",
+    "bounded_slowdown",
+    "count",
+    "duration",
+    "number",
+    "plain",
+    "share",
+]
+
+SLOWDOWN_BOUND_S = 10.0
+
+
+def bounded_slowdown(wait: float, run: float) -> float:
+    """The bounded slowdown of a job (Feitelson and Rudolph 1998).
+
+    Wait and run time, divided by the run time, which counts as `SLOWDOWN_BOUND_S` at least. Both
+    are in seconds.
+    """
+    return max((wait + run) / max(run, SLOWDOWN_BOUND_S), 1.0)
 
 
 def duration(seconds: float | None) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
+from penstock.sim.units import bounded_slowdown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-# Feitelson and Rudolph 1998: a shorter run time counts as this.
-SLOWDOWN_BOUND_S = 10.0
 PERIODS = {"1h": 3600.0, "6h": 21600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0}
 BUCKET_COUNT = 96
 
@@ -99,7 +99,7 @@ def waits(rows: Iterable[Mapping[str, Any]], period: Period) -> Waits:
         run = max(0.0, row.get("t_cleanup", end) - row["t_run"])
         bucket = period.bucket(end)
         wait_lists[bucket].append(wait)
-        slowdown_lists[bucket].append(max(1.0, (wait + run) / max(run, SLOWDOWN_BOUND_S)))
+        slowdown_lists[bucket].append(bounded_slowdown(wait, run))
     all_waits = [wait for each in wait_lists for wait in each]
     all_slowdowns = [slowdown for each in slowdown_lists for slowdown in each]
     return Waits(
