@@ -9,7 +9,7 @@ from tests.lint.cycles import collapse, cycles, method_graph, python_graph, rust
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
-    {path.parent for name in ("lib.rs", "main.rs") for path in ROOT.glob(f"rust/*/src/**/{name}")}
+    {path.parent for name in ("lib.rs", "main.rs") for path in ROOT.glob(f"rust/**/src/**/{name}")}
 )
 
 

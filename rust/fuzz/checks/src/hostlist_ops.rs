@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use penstock_hostlist::Hostlist;
 
 use crate::hostlist_text::{Hosts, equal, name, read, same, written};
-use crate::{Few, operations};
+use crate::input::{UpToEight, operations};
 
 const PREFIXES: [&str; 9] = [
     "n",
@@ -93,7 +93,7 @@ impl Run {
 
 /// Names in brackets.
 #[derive(Clone, Debug, Arbitrary)]
-struct Brackets(Stem, Few<(Number, u8)>);
+struct Brackets(Stem, UpToEight<(Number, u8)>);
 
 impl Brackets {
     fn text(&self) -> String {
@@ -127,7 +127,7 @@ enum Pair {
 enum Op<'a> {
     Push(At, Name),
     PushAny(At, &'a str),
-    Extend(At, Few<Run>),
+    Extend(At, UpToEight<Run>),
     ExtendText(At, Brackets),
     ExtendAny(At, &'a str),
     Append(At, At),
@@ -139,7 +139,7 @@ enum Op<'a> {
     Clear(At),
     Splice(At, u8, u8, At),
     Slice(At, u8, u8, At),
-    Select(At, Few<u8>, At),
+    Select(At, UpToEight<u8>, At),
     Split(At, u8),
     Uniq(At),
     Sort(At),

@@ -2,7 +2,7 @@
 
 use penstock_hostlist::Hostlist;
 
-use crate::hash;
+use crate::input::hash;
 
 /// The largest number of hosts that are compared one by one.
 const MAX_LISTED_HOSTS: u64 = 4096;

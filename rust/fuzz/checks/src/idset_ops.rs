@@ -6,8 +6,8 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use penstock_idset::IdSet;
 
 use crate::idset_text::{equal, id, same, written};
+use crate::input::{UpToEight, operations};
 use crate::intervals::Intervals;
-use crate::{Few, operations};
 
 /// Ids at which forms change: word and inline borders, bitmaps, 16 and 32 bits, the greatest id. Few, so that ids meet.
 const ANCHORS: [u32; 8] = [64, 4096, 65_536, 65_536, 65_536, 65_536, 1 << 31, u32::MAX];
@@ -140,9 +140,9 @@ enum Op {
     RemoveRange(At, Span),
     InsertComb(At, Comb),
     RemoveComb(At, Comb),
-    Extend(At, Comb, Few<Id>),
+    Extend(At, Comb, UpToEight<Id>),
     Range(At, Span),
-    Collect(At, Few<Id>),
+    Collect(At, UpToEight<Id>),
     Clear(At),
     Complement(At),
     Combine(At, At, Pair, At),

@@ -2,7 +2,7 @@
 
 use penstock_idset::IdSet;
 
-use crate::hash;
+use crate::input::hash;
 use crate::intervals::Intervals;
 
 /// The largest number of ids that are compared one by one.
