@@ -84,10 +84,8 @@ CREATE TABLE common_events (
 );
 ";
 
-/// Removes the jobs of submissions that are not complete, and the jobspecs of these alone. Without foreign keys: `SQLite`
-/// would look for each removed jobspec in all jobs.
+/// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.
 const DISCARD_OPEN_SUBMISSIONS: &str = "
-PRAGMA foreign_keys = OFF;
 BEGIN IMMEDIATE;
 DELETE FROM events WHERE job IN
     (SELECT id FROM open_submissions CROSS JOIN jobs ON id BETWEEN first AND last);
@@ -98,7 +96,6 @@ DELETE FROM common_events WHERE EXISTS
 DELETE FROM jobspecs WHERE id NOT IN (SELECT spec FROM jobs);
 DELETE FROM open_submissions;
 COMMIT;
-PRAGMA foreign_keys = ON;
 ";
 
 /// Configures the connection, brings the tables to the format of this program, and discards submissions that are not
@@ -110,6 +107,10 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
         Synchronous::Normal => "NORMAL",
     };
     connection.busy_timeout(BUSY_TIMEOUT).map_err(wrap)?;
+    // The writer knows which jobs refer to a jobspec. SQLite would look for each removed one in all jobs.
+    connection
+        .pragma_update(None, "foreign_keys", false)
+        .map_err(wrap)?;
     if format_version(connection)? == 0 {
         // Before the log, which writes the first page.
         let_pages_be_released(connection).map_err(wrap)?;
