@@ -44,14 +44,23 @@ impl<T, const BLOCK_ITEMS: usize> ChunkedVec<T, BLOCK_ITEMS> {
             .get(index % BLOCK_ITEMS)
     }
 
+    /// The items, without those of chunks that were [removed](Self::remove_chunk).
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        let items = self.chunks.iter().flat_map(|chunk| chunk.iter());
-        items.take(self.len)
+        self.enumerate().map(|(_, item)| item)
+    }
+
+    /// The same, each with its index.
+    pub fn enumerate(&self) -> impl Iterator<Item = (usize, &T)> {
+        let starts = (0..).step_by(BLOCK_ITEMS);
+        let items = starts.zip(&self.chunks);
+        let items = items.flat_map(|(start, chunk)| (start..).zip(chunk.iter()));
+        items.take_while(|(index, _)| *index < self.len)
     }
 
     /// The bytes of the chunks.
     pub fn bytes(&self) -> usize {
-        self.chunks.len() * BLOCK_ITEMS * size_of::<T>()
+        let items: usize = self.chunks.iter().map(|chunk| chunk.len()).sum();
+        items * size_of::<T>()
     }
 }
 
@@ -86,6 +95,24 @@ impl<T: Clone + Default, const BLOCK_ITEMS: usize> ChunkedVec<T, BLOCK_ITEMS> {
             .iter_mut()
             .flat_map(|chunk| chunk.to_mut().iter_mut());
         items.take(len)
+    }
+
+    /// Removes the items of a chunk, and returns its memory; the indexes of the others do not change.
+    pub fn remove_chunk(&mut self, at: usize) {
+        self.replace_chunk(at, Box::default());
+    }
+
+    /// Gives a chunk that was removed items again.
+    pub fn restore_chunk(&mut self, at: usize, item: impl Fn(usize) -> T) {
+        let start = at * BLOCK_ITEMS;
+        self.replace_chunk(at, (start..start + BLOCK_ITEMS).map(item).collect());
+    }
+
+    fn replace_chunk(&mut self, at: usize, items: Box<[T]>) {
+        if !self.chunks[at].is_owned() {
+            self.owned.push(at);
+        }
+        self.chunks[at] = CopyOnWrite::Owned(items);
     }
 
     #[inline]
@@ -167,6 +194,27 @@ mod tests {
         );
         copy.share();
         assert_eq!(shared(&copy, &copy.clone()), [true; 4]);
+    }
+
+    #[test]
+    fn a_removed_chunk_has_no_memory_and_clones_keep_theirs() {
+        let items: Vec<u32> = (0..1000).collect();
+        let mut vector = of(&items);
+        vector.share();
+        let clone = vector.clone();
+        let bytes = vector.bytes();
+        vector.remove_chunk(1);
+        assert_eq!(vector.bytes(), bytes - BLOCK_ITEMS * size_of::<u32>());
+        assert_eq!(vector.get(BLOCK_ITEMS), None);
+        let left: Vec<u32> = (0..256).chain(512..1000).collect();
+        assert!(vector.iter().eq(&left) && clone.iter().eq(&items));
+        let indexes = vector.enumerate().map(|(index, item)| (index, *item));
+        assert!(indexes.eq(left.iter().map(|item| (*item as usize, *item))));
+        vector.restore_chunk(1, |index| u32::try_from(2 * index).unwrap());
+        assert_eq!(vector.get(300), Some(&600));
+        assert_eq!((vector.iter().count(), vector.bytes()), (1000, bytes));
+        vector.share();
+        assert_eq!(shared(&vector, &vector.clone()), [true; 4]);
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! The table of pending and running jobs, with small handles.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use penstock_jobspec::Request;
 use penstock_jobspec::job_id::JobId;
 
@@ -25,7 +24,7 @@ pub struct Job {
 /// The state of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobState {
-    /// No job has it; the next unused handle.
+    /// No job has it; the next unused handle of its chunk.
     Unused(JobHandle),
     /// Its job is pending, in this lane.
     Pending(LaneId),
@@ -49,14 +48,49 @@ impl Default for JobState {
     }
 }
 
+/// The entries of one chunk.
+const CHUNK_JOBS: usize = 1024;
+
+/// The number of unused handles with memory above which a chunk without jobs returns its memory.
+const MAX_UNUSED: usize = 2 * CHUNK_JOBS;
+
+/// The capacity of a shard of the table of ids that stays.
+const MIN_SHARD_CAPACITY: usize = 64;
+
+/// The handles of one chunk of entries.
+#[derive(Clone, Copy, Debug)]
+struct Handles {
+    /// The first unused one.
+    unused: JobHandle,
+    /// The number of those in use.
+    jobs: usize,
+    /// Whether the chunk is in the list of chunks with unused handles.
+    is_listed: bool,
+}
+
 /// Every pending or running job, found by its handle or by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    entries: ChunkedVec<JobEntry, 1024>,
-    unused: JobHandle,
+    entries: ChunkedVec<JobEntry, CHUNK_JOBS>,
+    /// Of each chunk.
+    handles: Vec<Handles>,
+    /// The chunks with unused handles, and some without.
+    with_unused: Vec<usize>,
+    /// The chunks whose memory was returned.
+    without_memory: Vec<usize>,
+    /// The number of unused handles with memory.
+    unused: usize,
     /// Handles by id, in shards by hash, so that a snapshot copies only the shards that change.
     ids: Box<[CopyOnWrite<HashTable<JobHandle>>; ID_TABLE_SHARDS]>,
 }
+
+/// The entry of handles whose memory was returned.
+static NO_JOB: JobEntry = JobEntry {
+    id: JobId::new(0),
+    priority: 0,
+    effective_priority: 0,
+    state: JobState::Unused(JobHandle::NONE),
+};
 
 /// Shards of the table of ids.
 const ID_TABLE_SHARDS: usize = 64;
@@ -80,7 +114,10 @@ impl Default for Jobs {
     fn default() -> Self {
         Self {
             entries: ChunkedVec::default(),
-            unused: JobHandle::NONE,
+            handles: Vec::new(),
+            with_unused: Vec::new(),
+            without_memory: Vec::new(),
+            unused: 0,
             ids: Box::new([(); ID_TABLE_SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
         }
     }
@@ -115,56 +152,121 @@ impl Jobs {
     /// Adds a job, whose state is set by the caller. `None` if the id is known or all handles are
     /// in use.
     pub fn insert(&mut self, id: JobId, priority: u32) -> Option<JobHandle> {
-        let (entries, id_hash) = (&self.entries, hash(id));
-        let ids = self.ids[shard_of(id_hash)].to_mut();
-        let is_it = |handle: &JobHandle| entries[handle.index()].id == id;
-        let hash_of = |handle: &JobHandle| hash(entries[handle.index()].id);
-        let Entry::Vacant(vacant) = ids.entry(id_hash, is_it, hash_of) else {
+        if self.find(id).is_some() {
             return None;
-        };
-        let entry = JobEntry {
+        }
+        let handle = self.take_unused()?;
+        self.entries[handle.index()] = JobEntry {
             id,
             priority,
             effective_priority: priority,
             state: JobState::Pending(LaneId::NONE),
         };
-        let handle = self.unused;
-        let handle = if handle == JobHandle::NONE {
-            let handle = u32::try_from(self.entries.len()).map(JobHandle::new).ok()?;
-            if handle == JobHandle::NONE {
-                return None;
-            }
-            self.entries.push(entry);
-            handle
-        } else {
-            let unused = &mut self.entries[handle.index()];
-            let JobState::Unused(next) = unused.state else {
-                return None;
-            };
-            self.unused = next;
-            *unused = entry;
-            handle
-        };
-        vacant.insert(handle);
+        let id_hash = hash(id);
+        let entries = &self.entries;
+        let ids = self.ids[shard_of(id_hash)].to_mut();
+        ids.insert_unique(id_hash, handle, |handle| hash(entries[handle.index()].id));
         Some(handle)
+    }
+
+    /// Takes an unused handle; `None` if there is none.
+    #[inline]
+    fn take_unused(&mut self) -> Option<JobHandle> {
+        while let Some(chunk) = self.with_unused.last() {
+            let handles = &mut self.handles[*chunk];
+            let handle = handles.unused;
+            if handle == JobHandle::NONE {
+                handles.is_listed = false;
+                self.with_unused.pop();
+                continue;
+            }
+            if let JobState::Unused(next) = self.entries[handle.index()].state {
+                handles.unused = next;
+            }
+            handles.jobs += 1;
+            self.unused -= 1;
+            return Some(handle);
+        }
+        self.add_unused()
+    }
+
+    /// Gives a chunk of handles memory again, or makes a new handle. Returns an unused one; `None` if there is none.
+    fn add_unused(&mut self) -> Option<JobHandle> {
+        if let Some(chunk) = self.without_memory.pop() {
+            let last = (chunk + 1) * CHUNK_JOBS - 1;
+            self.entries.restore_chunk(chunk, |index| {
+                let next = if index == last {
+                    JobHandle::NONE
+                } else {
+                    JobHandle::from_usize(index + 1)
+                };
+                let state = JobState::Unused(next);
+                JobEntry { state, ..NO_JOB }
+            });
+            self.unused += CHUNK_JOBS;
+            self.handles[chunk].unused = JobHandle::from_usize(chunk * CHUNK_JOBS);
+            self.list(chunk);
+            return self.take_unused();
+        }
+        let index = self.entries.len();
+        let handle = u32::try_from(index).map(JobHandle::new).ok()?;
+        if handle == JobHandle::NONE {
+            return None;
+        }
+        self.entries.push(NO_JOB);
+        if index / CHUNK_JOBS == self.handles.len() {
+            self.handles.push(Handles {
+                unused: JobHandle::NONE,
+                jobs: 0,
+                is_listed: false,
+            });
+        }
+        self.handles[index / CHUNK_JOBS].jobs += 1;
+        Some(handle)
+    }
+
+    /// Lists a chunk as one with unused handles.
+    #[inline]
+    fn list(&mut self, chunk: usize) {
+        if !std::mem::replace(&mut self.handles[chunk].is_listed, true) {
+            self.with_unused.push(chunk);
+        }
     }
 
     /// Removes a job.
     pub fn remove(&mut self, handle: JobHandle) {
+        let chunk = handle.index() / CHUNK_JOBS;
         let entry = &mut self.entries[handle.index()];
-        let id = entry.id;
-        entry.state = JobState::Unused(self.unused);
-        self.unused = handle;
-        let hash = hash(id);
-        let ids = self.ids[shard_of(hash)].to_mut();
-        if let Ok(found) = ids.find_entry(hash, |found| *found == handle) {
+        let id_hash = hash(entry.id);
+        let handles = &mut self.handles[chunk];
+        entry.state = JobState::Unused(handles.unused);
+        handles.unused = handle;
+        handles.jobs -= 1;
+        self.unused += 1;
+        let shard = &mut self.ids[shard_of(id_hash)];
+        let ids = shard.to_mut();
+        if let Ok(found) = ids.find_entry(id_hash, |found| *found == handle) {
             found.remove();
+        }
+        if ids.capacity() > MIN_SHARD_CAPACITY && ids.capacity() / 8 > ids.len() {
+            let entries = &self.entries;
+            ids.shrink_to(2 * ids.len(), |handle| hash(entries[handle.index()].id));
+        }
+        self.list(chunk);
+        // The last chunk may have handles that no job has had.
+        let is_unused = self.handles[chunk].jobs == 0 && chunk + 1 < self.handles.len();
+        if is_unused && self.unused > MAX_UNUSED {
+            self.entries.remove_chunk(chunk);
+            self.handles[chunk].unused = JobHandle::NONE;
+            self.without_memory.push(chunk);
+            self.unused -= CHUNK_JOBS;
         }
     }
 
+    /// The entry of a handle. An unused one has that of its last job, or one without a job.
     #[inline]
     pub fn at(&self, handle: JobHandle) -> &JobEntry {
-        &self.entries[handle.index()]
+        self.entries.get(handle.index()).unwrap_or(&NO_JOB)
     }
 
     #[inline]
@@ -174,9 +276,9 @@ impl Jobs {
 
     /// All jobs, in order of their handles.
     pub fn iter(&self) -> impl Iterator<Item = (JobHandle, &JobEntry)> {
-        (0_u32..)
-            .zip(self.entries.iter())
-            .map(|(handle, entry)| (JobHandle::new(handle), entry))
+        self.entries
+            .enumerate()
+            .map(|(index, entry)| (JobHandle::from_usize(index), entry))
             .filter(|(_, entry)| !matches!(entry.state, JobState::Unused(_)))
     }
 

@@ -76,6 +76,38 @@ mod tests {
         }
     }
 
+    /// Whatever the order in which they leave, and if some remain.
+    #[test]
+    fn jobs_that_have_left_the_queue_take_no_memory() {
+        let jobs = 100_000;
+        let mut engine = engine(10);
+        let before = engine.queue_bytes();
+        let orders: [fn(u32) -> u32; 3] = [
+            |number| number,
+            |number| 99_999 - number,
+            |number| number * 7_919 % 100_000,
+        ];
+        for (order, remaining) in orders.into_iter().zip([100, 200, 5000]) {
+            submit(&mut engine, jobs, 1, 1);
+            let full = engine.queue_bytes();
+            assert!(full > 40 * jobs as usize);
+            for id in (0..jobs).map(order).filter(|id| *id >= remaining) {
+                assert!(engine.cancel(JobId::new(id.into())));
+            }
+            assert_eq!(engine.queue_len(), remaining as usize);
+            let after = engine.queue_bytes();
+            // Two chunks of handles stay, and tables up to eight times as large as what they hold.
+            let most = before + 3 * 1024 * 24 + 200 * remaining as usize;
+            assert!(after <= most, "{after} of {full} bytes");
+            let mut left: Vec<u64> = engine.queue_order().iter().map(|id| id.get()).collect();
+            left.sort_unstable();
+            assert!(left.into_iter().eq(0..u64::from(remaining)));
+            for id in 0..remaining {
+                assert!(engine.cancel(JobId::new(id.into())));
+            }
+        }
+    }
+
     #[test]
     fn a_running_job_takes_at_most_160_bytes() {
         let jobs = 6_400;

@@ -26,6 +26,9 @@ pub(crate) struct Lane {
     others: BinaryHeap<Reverse<Key>>,
 }
 
+/// The number of keys whose memory an empty lane retains.
+const MIN_CAPACITY: usize = 64;
+
 /// Whether the key's job is pending in this lane, with the key's priority.
 fn is_live(jobs: &Jobs, lane: LaneId, key: Key) -> bool {
     let known = jobs.at(key.handle());
@@ -68,6 +71,14 @@ impl Clone for Lane {
 }
 
 impl Lane {
+    /// Returns the memory of an empty lane, unless it is little.
+    pub fn release_memory(&mut self) {
+        self.sorted.clear();
+        self.others.clear();
+        self.sorted.shrink_to(MIN_CAPACITY);
+        self.others.shrink_to(MIN_CAPACITY);
+    }
+
     /// Makes the lane empty; its memory is reused.
     pub fn reset(&mut self, class: ClassId, limit: f64) {
         self.class = class;
@@ -113,6 +124,7 @@ impl Lane {
             let other = self.others.peek().map_or(Key::NONE, |key| key.0);
             let key = sorted.min(other);
             if key.is_absent() || is_live(jobs, lane, key) {
+                self.shrink();
                 return key;
             }
             if sorted <= other {
@@ -120,6 +132,18 @@ impl Lane {
             } else {
                 self.others.pop();
             }
+        }
+    }
+
+    /// Returns memory that was for many more keys.
+    #[inline]
+    fn shrink(&mut self) {
+        let (sorted, others) = (self.sorted.len(), self.others.len());
+        if self.sorted.capacity() / 4 > sorted.max(MIN_CAPACITY) {
+            self.sorted.shrink_to(2 * sorted);
+        }
+        if self.others.capacity() / 4 > others.max(MIN_CAPACITY) {
+            self.others.shrink_to(2 * others);
         }
     }
 
@@ -131,6 +155,7 @@ impl Lane {
         keys.sort_unstable();
         keys.dedup();
         self.sorted = keys.into();
+        self.shrink();
     }
 
     /// The first job after a key.

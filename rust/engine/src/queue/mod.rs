@@ -344,8 +344,12 @@ impl Queue {
         let class = &mut self.classes[class_index.index()];
         class.jobs -= 1;
         if lane.jobs > 0 {
+            if lane.keys() > lane.most_keys() {
+                lane.tidy(jobs, index);
+            }
             return self.advance(jobs, index);
         }
+        lane.release_memory();
         class.lanes.remove(lane.limit);
         self.unused_lanes.push(index);
         let group = &mut self.groups[class.group.index()];
