@@ -24,6 +24,8 @@ const MAX_PURGED_META: &str = "max_purged";
 const PURGE_INTERVAL_S: f64 = 1.0;
 /// Maximum number of jobs removed in one slice: less than a millisecond's work.
 const JOBS_PER_SLICE: usize = 100;
+/// Maximum number of named jobs checked in one slice, which are read from the store: a millisecond's work.
+const JOBS_CHECKED_PER_SLICE: usize = 50;
 /// Maximum number of free pages of the store released in one slice: some milliseconds' work.
 const PAGES_PER_SLICE: u64 = 100;
 /// Seconds between two slices of released pages: no request waits for them.
@@ -47,6 +49,8 @@ pub(crate) struct Purger {
 /// The jobs that a request is still to remove.
 #[derive(Debug)]
 enum Selection {
+    /// Those that were checked, and those that are to be checked first: none is removed unless all are inactive.
+    Unchecked(Vec<End>, std::vec::IntoIter<JobId>),
     /// These.
     Named(std::vec::IntoIter<End>),
     /// The oldest inactive jobs, up to this one.
@@ -57,6 +61,7 @@ impl Selection {
     /// Takes the jobs of the next slice.
     fn take(&mut self, census: &Census) -> Vec<End> {
         match self {
+            Self::Unchecked(..) => Vec::new(),
             Self::Named(jobs) => jobs.take(JOBS_PER_SLICE).collect(),
             Self::Oldest(last) => {
                 let oldest = census.inactive().iter();
@@ -72,6 +77,8 @@ impl Selection {
 struct OpenPurge {
     request: Message,
     selection: Selection,
+    /// Whether it removes the jobs, or counts them only.
+    force: bool,
     /// Number of jobs that it has removed.
     count: u64,
 }
@@ -132,13 +139,12 @@ impl Purger {
         request: Request<'_>,
     ) -> Handled {
         let purge: PurgeRequest = request.payload()?;
-        let (count, selection) = if let Some(ids) = purge.ids {
+        let selection = if let Some(ids) = purge.ids {
             if purge.age_limit.is_some() || purge.num_limit.is_some() {
                 let text = "expected either `ids` or limits";
                 return Err(RequestError::invalid(text));
             }
-            let jobs = inactive(cx, ids)?;
-            (jobs.len() as u64, Some(Selection::Named(jobs.into_iter())))
+            Selection::Unchecked(Vec::new(), ids.into_iter())
         } else {
             // Negative is unlimited, as in Flux; without limits all inactive jobs go.
             let age = purge.age_limit.filter(|age| *age >= 0.0);
@@ -147,50 +153,63 @@ impl Purger {
             let mut count = 0;
             let excess = Excess { age, num };
             let last = excess.of(census, cx.now).inspect(|_| count += 1).last();
-            let selection = last.map(Selection::Oldest);
-            (count, selection)
-        };
-        let Some(selection) = selection.filter(|_| purge.force) else {
-            let inactives = census.inactive().len() as u64;
-            return Ok(Reply::of(&PurgeResponse { count, inactives }));
+            match last.filter(|_| purge.force) {
+                Some(last) => Selection::Oldest(last),
+                None => return Ok(Reply::of(&response(count, census))),
+            }
         };
         let mut header = request.message.clone();
         header.set_payload(None);
         let mut open = OpenPurge {
             request: header,
             selection,
+            force: purge.force,
             count: 0,
         };
-        if let Some(response) = self.run_slice(cx, census, &mut open) {
+        if let Some(response) = self.run_slice(cx, census, &mut open)? {
             return Ok(Reply::of(&response));
         }
         self.open.push_back(open);
         Ok(Reply::Deferred)
     }
 
-    /// Removes the next jobs of a request. Returns the response if these were the last.
+    /// Checks or removes the next jobs of a request. Returns the response if these were the last.
     fn run_slice(
         &mut self,
         cx: &mut Context,
         census: &mut Census,
         open: &mut OpenPurge,
-    ) -> Option<PurgeResponse> {
+    ) -> Result<Option<PurgeResponse>, RequestError> {
+        if let Selection::Unchecked(jobs, ids) = &mut open.selection {
+            for id in ids.take(JOBS_CHECKED_PER_SLICE) {
+                jobs.push(inactive(cx, id)?);
+            }
+            if !ids.as_slice().is_empty() {
+                return Ok(None);
+            }
+            jobs.sort_unstable();
+            jobs.dedup();
+            let jobs = std::mem::take(jobs);
+            if !open.force {
+                return Ok(Some(response(jobs.len() as u64, census)));
+            }
+            open.selection = Selection::Named(jobs.into_iter());
+        }
         let jobs = open.selection.take(census);
         open.count += self.remove(cx, census, &jobs);
-        (jobs.len() < JOBS_PER_SLICE).then(|| PurgeResponse {
-            count: open.count,
-            inactives: census.inactive().len() as u64,
-        })
+        let is_last = jobs.len() < JOBS_PER_SLICE;
+        Ok(is_last.then(|| response(open.count, census)))
     }
 
-    /// Removes the next jobs of the request that has waited longest.
+    /// Checks or removes the next jobs of the request that has waited longest.
     fn run_next_slice(&mut self, cx: &mut Context, census: &mut Census) {
         let Some(mut open) = self.open.pop_front() else {
             return;
         };
         match self.run_slice(cx, census, &mut open) {
-            Some(response) => cx.respond_with(&open.request, &response),
-            None => self.open.push_back(open),
+            Ok(Some(response)) => cx.respond_with(&open.request, &response),
+            Ok(None) => self.open.push_back(open),
+            Err(error) => cx.reject(&open.request, &error),
         }
     }
 
@@ -287,22 +306,22 @@ impl Purger {
     }
 }
 
-/// The named jobs, each once, if all of them are inactive.
-fn inactive(cx: &mut Context, ids: Vec<JobId>) -> Result<Vec<End>, RequestError> {
-    let mut jobs = Vec::new();
-    for id in ids {
-        cx.unload_surplus();
-        cx.load(id);
-        let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
-        if record.state() != State::Inactive {
-            let text = format!("job {id} is active");
-            return Err(RequestError::invalid(text));
-        }
-        jobs.push(end_of(record));
+/// The response to a request that removes or counts this number of jobs.
+fn response(count: u64, census: &Census) -> PurgeResponse {
+    let inactives = census.inactive().len() as u64;
+    PurgeResponse { count, inactives }
+}
+
+/// The end of a named job, which must be inactive.
+fn inactive(cx: &mut Context, id: JobId) -> Result<End, RequestError> {
+    cx.unload_surplus();
+    cx.load(id);
+    let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
+    if record.state() != State::Inactive {
+        let text = format!("job {id} is active");
+        return Err(RequestError::invalid(text));
     }
-    jobs.sort_unstable();
-    jobs.dedup();
-    Ok(jobs)
+    Ok(end_of(record))
 }
 
 /// Restores from the store which ids must not be allotted again.

@@ -77,6 +77,30 @@ fn rows_come_in_parts_newest_first() {
     }
 }
 
+/// They are read from the store.
+#[test]
+fn many_requested_jobs_that_have_ended_are_checked_in_slices_before_any_row() {
+    let mut bench = Bench::new();
+    let all = many(&mut bench, JOBS);
+    let cancel = json!({"all": true, "type": "cancel", "severity": 0, "note": ""});
+    bench.request("job-manager.raise", &cancel);
+    bench.advance();
+    let unknown: Vec<u64> = all.iter().copied().chain([1]).collect();
+    let mut out = list(&mut bench, "a", &json!({ "ids": unknown }));
+    let mut slices = 0;
+    while bench.manager.has_more() {
+        assert!(out.is_empty());
+        out.extend(bench.manager.flush().unwrap());
+        slices += 1;
+    }
+    assert!(slices > 4, "{slices}");
+    assert_eq!(out.len(), 1);
+    assert_eq!(rejection(&out).0, 2);
+    let out = list(&mut bench, "a", &json!({"attrs": ["id"], "ids": all}));
+    let (found, _) = rest(&mut bench, out);
+    assert_eq!(found, all);
+}
+
 #[test]
 fn requested_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
     let mut bench = Bench::new();

@@ -78,6 +78,41 @@ fn the_oldest_go_first_by_number_by_age_and_by_id() {
 }
 
 #[test]
+fn many_named_jobs_are_checked_in_slices_before_any_is_removed() {
+    let mut bench = Bench::new();
+    let (ids, _) = bench.submit_copies(&json!({}), 1000);
+    let cancel = json!({"all": true, "type": "cancel", "severity": 0, "note": ""});
+    bench.request("job-manager.raise", &cancel);
+    bench.advance();
+    let (active, _) = bench.submit(&json!({}));
+    let mut purge_in_slices = |payload: Value| {
+        let mut out = bench.request("job-manager.purge", &payload);
+        let mut slices = 1;
+        while bench.is_due() {
+            assert!(out.is_empty());
+            let answered = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+            assert_eq!(answered[0].topic(), "job-manager.ping");
+            out.extend(bench.pass(0.0));
+            slices += 1;
+        }
+        assert!(slices >= 4, "{slices}");
+        out
+    };
+    let with_active: Vec<u64> = ids.iter().copied().chain([active]).collect();
+    let out = purge_in_slices(json!({"ids": with_active, "force": true}));
+    let (errnum, text) = rejection(&out);
+    assert!(
+        errnum == 22 && text.ends_with(" is active"),
+        "{errnum} {text}"
+    );
+    let out = purge_in_slices(json!({"ids": ids}));
+    assert_eq!(body(&out[0]), json!({"count": 1000, "inactives": 1000}));
+    let out = purge_in_slices(json!({"ids": ids, "force": true}));
+    assert_eq!(body(&out[0]), json!({"count": 1000, "inactives": 0}));
+    assert_eq!(purged(&mut bench), ids);
+}
+
+#[test]
 fn active_jobs_stay_and_only_the_owner_purges() {
     let mut bench = Bench::new();
     ended(&mut bench, 1);

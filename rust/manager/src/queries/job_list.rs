@@ -40,6 +40,9 @@ const IDS_PER_READ: usize = 1000;
 enum ListingPosition {
     /// The jobs with smaller ids, the greatest first.
     Below(Bound<JobId>),
+    /// The jobs that the request names, and the number of those that were checked: no row is sent unless all exist and
+    /// may be listed.
+    Unchecked(Vec<JobId>, usize),
     /// The jobs that the request names.
     Named(std::vec::IntoIter<JobId>),
     /// The order of the active jobs is to be found first.
@@ -154,8 +157,27 @@ struct Effort {
 }
 
 impl Effort {
+    fn new() -> Self {
+        Self {
+            rows: ROWS_PER_SLICE,
+            looks: JOBS_EXAMINED_PER_SLICE,
+        }
+    }
+
     fn is_spent(&self) -> bool {
         self.rows == 0 || self.looks == 0
+    }
+
+    /// Has a job in memory, if it exists, and counts that.
+    fn spend_look(&mut self, cx: &mut Context, id: JobId) {
+        let looks = if cx.jobs.is_in_memory(id) {
+            1
+        } else {
+            cx.unload_surplus();
+            cx.load(id);
+            LOOKS_PER_READ_JOB
+        };
+        self.looks = self.looks.saturating_sub(looks);
     }
 }
 
@@ -173,10 +195,6 @@ impl Listing {
             Value::Null => Filter::parse(&json!({}))?,
             constraint => Filter::parse(&constraint)?,
         };
-        for id in list.ids.iter().flatten() {
-            cx.unload_surplus();
-            visible.known(cx, *id)?;
-        }
         let left = match list.max_entries {
             0 => usize::MAX,
             max => max,
@@ -186,7 +204,7 @@ impl Listing {
                 let text = "`ids` and `order` exclude each other";
                 return Err(RequestError::invalid(text.to_owned()));
             }
-            (Some(ids), ListOrder::Newest) => ListingPosition::Named(ids.into_iter()),
+            (Some(ids), ListOrder::Newest) => ListingPosition::Unchecked(ids, 0),
             (None, ListOrder::Newest) => ListingPosition::Below(Bound::Unbounded),
             (None, ListOrder::State) => {
                 ListingPosition::Ordering(ActiveOrder::new(left.saturating_add(list.skip)))
@@ -218,8 +236,34 @@ impl Listing {
             && self.filter.matches(job)
     }
 
-    /// Reads the next rows.
-    fn read_rows(&mut self, cx: &mut Context, census: &Census, effort: &mut Effort) -> ListingPart {
+    /// Checks the next jobs that the request names. Returns whether these were all.
+    fn check(&mut self, cx: &mut Context, effort: &mut Effort) -> Result<bool, RequestError> {
+        let ListingPosition::Unchecked(ids, checked) = &mut self.position else {
+            return Ok(true);
+        };
+        while let Some(id) = ids.get(*checked) {
+            if effort.is_spent() {
+                return Ok(false);
+            }
+            effort.spend_look(cx, *id);
+            self.visible.known(cx, *id)?;
+            *checked += 1;
+        }
+        self.position = ListingPosition::Named(std::mem::take(ids).into_iter());
+        Ok(true)
+    }
+
+    /// Reads the next rows. Fails if the request names a job that does not exist or may not be listed.
+    fn read_rows(
+        &mut self,
+        cx: &mut Context,
+        census: &Census,
+        effort: &mut Effort,
+    ) -> Result<ListingPart, RequestError> {
+        if !self.check(cx, effort)? {
+            let (rows, is_last) = (Vec::new(), false);
+            return Ok(ListingPart { rows, is_last });
+        }
         let mut rows = Vec::new();
         let none = ListingPosition::Named(Vec::new().into_iter());
         let mut position = std::mem::replace(&mut self.position, none);
@@ -236,6 +280,7 @@ impl Listing {
                     self.left == 0 || is_end
                 }
                 // A job may have been purged meanwhile.
+                ListingPosition::Unchecked(..) => true,
                 ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
                     self.take_rows(cx, ids, effort, &mut rows)
                 }
@@ -251,7 +296,7 @@ impl Listing {
             if !is_complete {
                 self.position = position;
                 let is_last = false;
-                return ListingPart { rows, is_last };
+                return Ok(ListingPart { rows, is_last });
             }
             position = match position {
                 ListingPosition::Ordering(order) => ListingPosition::Active(order.into_ids()),
@@ -260,7 +305,7 @@ impl Listing {
                 }
                 _ => {
                     let is_last = true;
-                    return ListingPart { rows, is_last };
+                    return Ok(ListingPart { rows, is_last });
                 }
             };
         }
@@ -294,14 +339,7 @@ impl Listing {
             let Some(id) = ids.next() else {
                 break;
             };
-            let looks = if cx.jobs.is_in_memory(id) {
-                1
-            } else {
-                cx.unload_surplus();
-                cx.load(id);
-                LOOKS_PER_READ_JOB
-            };
-            effort.looks = effort.looks.saturating_sub(looks);
+            effort.spend_look(cx, id);
             if let Some(job) = cx.jobs.get(id).filter(|job| self.shows(job)) {
                 if self.skip > 0 {
                     self.skip -= 1;
@@ -361,7 +399,8 @@ impl Listings {
         request: Request<'_>,
         visible: VisibleJobs,
     ) -> Handled {
-        let listing = Listing::new(cx, request, visible)?;
+        let mut listing = Listing::new(cx, request, visible)?;
+        listing.check(cx, &mut Effort::new())?;
         if !request.message.is_noresponse() {
             self.open.push_back(listing);
         }
@@ -384,17 +423,20 @@ impl Listings {
     /// Sends a slice: a part of the listing that has waited longest and, if that part was its
     /// last, parts of the next listings.
     pub(crate) fn send_slice(&mut self, cx: &mut Context, census: &Census) {
-        let mut effort = Effort {
-            rows: ROWS_PER_SLICE,
-            looks: JOBS_EXAMINED_PER_SLICE,
-        };
+        let mut effort = Effort::new();
         while !effort.is_spent() {
             let mut open = self.open.iter();
             let index = open.position(|listing| !listing.is_backlogged(cx));
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let ListingPart { rows, is_last } = listing.read_rows(cx, census, &mut effort);
+            let ListingPart { rows, is_last } = match listing.read_rows(cx, census, &mut effort) {
+                Ok(part) => part,
+                Err(error) => {
+                    cx.reject(&listing.request, &error);
+                    continue;
+                }
+            };
             if !rows.is_empty() {
                 let payload = ListResponse {
                     jobs: rows,
