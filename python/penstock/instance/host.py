@@ -189,6 +189,10 @@ async def _in_thread(function: Callable[[], None]) -> None:
     await trio.to_thread.run_sync(function)
 
 
+# Files of the output directory that are looked at for each job whose output is removed.
+MAX_FILES_PER_JOB = 8
+
+
 class OutputFiles:
     """The `RetainedOutput` on disk: files `ID.stdout` and `ID.stderr`.
 
@@ -205,11 +209,29 @@ class OutputFiles:
         return [int(name) for name in names if name.isdecimal()]
 
     def remove(self, jobs: list[int]) -> None:
-        for job in jobs:
-            for stream in OUTPUT_STREAMS:
-                # Redirected output has none. Another file is found at the next start.
-                with suppress(OSError):
-                    (self._directory / f"{job}.{stream}").unlink()
+        names = self._existing(jobs)
+        if names is None:
+            names = [f"{job}.{stream}" for job in jobs for stream in OUTPUT_STREAMS]
+        for name in names:
+            # Redirected output has none. Another file is found at the next start.
+            with suppress(OSError):
+                (self._directory / name).unlink()
+
+    def _existing(self, jobs: list[int]) -> list[str] | None:
+        """The files of jobs, from a listing of the directory: most of many jobs may have none.
+
+        None if the directory has many more files than there are jobs.
+        """
+        wanted = set(jobs)
+        found = []
+        with suppress(FileNotFoundError), os.scandir(self._directory) as entries:
+            for number, entry in enumerate(entries):
+                if number > MAX_FILES_PER_JOB * len(wanted):
+                    return None
+                job, _, stream = entry.name.partition(".")
+                if stream in OUTPUT_STREAMS and job.isdecimal() and int(job) in wanted:
+                    found.append(entry.name)
+        return found
 
 
 class ReserveFile:

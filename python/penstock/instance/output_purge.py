@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
+# Jobs that the store forgets in one call: a millisecond's work. Others are served between two.
+JOBS_PER_SLICE = 500
+
 
 class OutputPurge:
     """Removes the retained output of purged jobs.
@@ -61,7 +64,9 @@ class OutputPurge:
             while True:
                 jobs, self._purged = self._purged, []
                 await self._in_thread(partial(self._output.remove, jobs))
-                self._manager.forget_purged(jobs)
+                for first in range(0, len(jobs), JOBS_PER_SLICE):
+                    self._manager.forget_purged(jobs[first : first + JOBS_PER_SLICE])
+                    await trio.lowlevel.checkpoint()
                 await self._wake.wait()
                 self._wake = trio.Event()
         finally:
