@@ -251,8 +251,17 @@ bench-instance: $(VENV)/.built  ## An instance with a million pending jobs next 
 # PENDING_JOBS are pending meanwhile.
 PENDING_JOBS ?= 0
 
-bench-profile: $(VENV)/.built  ## The CPU time of each stage of a simulated job; needs perf
-	$(BIN)/python bench/profile_job.py --pending $(PENDING_JOBS)
+# The released extension has no symbols.
+PROFILE ?= profiling
+PROFILED := target/profiled
+
+bench-profile: $(VENV)/.built  ## The CPU time of each stage of a simulated job; needs perf; builds an extension with symbols
+	PYO3_PYTHON=$(abspath $(BIN))/python cargo build --profile $(PROFILE) --locked --package penstock-py
+	rm -rf $(PROFILED)
+	mkdir -p $(PROFILED)
+	cp -r python/penstock $(PROFILED)/
+	cp target/$(PROFILE)/lib_core.so $(PROFILED)/penstock/_core.abi3.so
+	PYTHONPATH=$(abspath $(PROFILED)) $(BIN)/python bench/profile_job.py --pending $(PENDING_JOBS)
 
 SOAK_JOBS ?= 10000000
 SOAK_REAL_JOBS ?= 50000
