@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Whatever the order in which they leave, and if some remain.
+    /// In any order in which they leave, and if some remain.
     #[test]
     fn jobs_that_have_left_the_queue_take_no_memory() {
         let jobs = 100_000;

@@ -49,7 +49,7 @@ pub(crate) struct Purger {
 /// The jobs that a request is still to remove.
 #[derive(Debug)]
 enum Selection {
-    /// Those that were checked, and those that are to be checked first: none is removed unless all are inactive.
+    /// The jobs that were checked, and the ones that are to be checked: none is removed unless all are inactive.
     Unchecked(Vec<End>, std::vec::IntoIter<JobId>),
     /// These.
     Named(std::vec::IntoIter<End>),

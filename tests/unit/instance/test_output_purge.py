@@ -15,7 +15,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-# Fewer files than jobs; and so many that the directory is not listed.
+# With few files the directory is listed, with many it is not.
 @pytest.mark.parametrize("others", [0, 3 * MAX_FILES_PER_JOB])
 def test_the_files_of_the_jobs_are_removed_and_no_others(tmp_path, others):
     kept = {f"{job}.stdout" for job in range(100, 100 + others)}
@@ -61,7 +61,7 @@ class Manager:
 
 def test_the_store_forgets_many_purged_jobs_in_slices(tmp_path):
     manager = Manager(list(range(2 * JOBS_PER_SLICE + 1)))
-    # What another task sees between the slices.
+    # The number of slices, as another task sees it.
     seen: list[int] = []
 
     async def at_once(function) -> None:
