@@ -83,6 +83,12 @@ struct OpenPurge {
     count: u64,
 }
 
+impl OpenPurge {
+    fn is_unchecked(&self) -> bool {
+        matches!(self.selection, Selection::Unchecked(..))
+    }
+}
+
 /// The limits on inactive jobs.
 struct Excess {
     /// Older than this, in seconds.
@@ -166,7 +172,9 @@ impl Purger {
             force: purge.force,
             count: 0,
         };
-        if let Some(response) = self.run_slice(cx, census, &mut open)? {
+        if !self.is_checking()
+            && let Some(response) = self.run_slice(cx, census, &mut open)?
+        {
             return Ok(Reply::of(&response));
         }
         self.open.push_back(open);
@@ -201,9 +209,15 @@ impl Purger {
         Ok(is_last.then(|| response(open.count, census)))
     }
 
-    /// Checks or removes the next jobs of the request that has waited longest.
+    /// Whether a request has jobs that are to be checked. No job is removed until then, or the check would not find it.
+    fn is_checking(&self) -> bool {
+        self.open.iter().any(OpenPurge::is_unchecked)
+    }
+
+    /// Checks the next jobs of a request, or removes those of the one that has waited longest.
     fn run_next_slice(&mut self, cx: &mut Context, census: &mut Census) {
-        let Some(mut open) = self.open.pop_front() else {
+        let unchecked = self.open.iter().position(OpenPurge::is_unchecked);
+        let Some(mut open) = self.open.remove(unchecked.unwrap_or_default()) else {
             return;
         };
         match self.run_slice(cx, census, &mut open) {
@@ -257,10 +271,8 @@ impl Purger {
     }
 
     fn apply_limits(&mut self, cx: &mut Context, census: &mut Census) {
-        if self
-            .limits_deadline(cx, census)
-            .is_none_or(|time| time > cx.now)
-        {
+        let due = self.limits_deadline(cx, census);
+        if self.is_checking() || due.is_none_or(|time| time > cx.now) {
             return;
         }
         let excess = Excess::configured(&cx.settings);
