@@ -1,9 +1,10 @@
 //! Lanes: pending jobs that differ only in id and priority.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use super::key::Key;
+use super::sorted_keys::SortedKeys;
 use crate::ids::{ClassId, LaneId};
 use crate::job::{JobState, Jobs};
 
@@ -21,7 +22,7 @@ pub(crate) struct Lane {
     /// The first job, as recorded in its class.
     pub first: Key,
     /// Ascending.
-    sorted: VecDeque<Key>,
+    sorted: SortedKeys,
     /// Keys that were added out of order.
     others: BinaryHeap<Reverse<Key>>,
 }
@@ -44,7 +45,7 @@ impl Default for Lane {
             limit: f64::INFINITY,
             jobs: 0,
             first: Key::NONE,
-            sorted: VecDeque::new(),
+            sorted: SortedKeys::default(),
             others: BinaryHeap::new(),
         }
     }
@@ -56,7 +57,7 @@ impl Clone for Lane {
         let empty = self.jobs == 0;
         Self {
             sorted: if empty {
-                VecDeque::new()
+                SortedKeys::default()
             } else {
                 self.sorted.clone()
             },
@@ -73,9 +74,8 @@ impl Clone for Lane {
 impl Lane {
     /// Returns the memory of an empty lane, unless it is little.
     pub fn release_memory(&mut self) {
-        self.sorted.clear();
+        self.sorted = SortedKeys::default();
         self.others.clear();
-        self.sorted.shrink_to(MIN_CAPACITY);
         self.others.shrink_to(MIN_CAPACITY);
     }
 
@@ -91,7 +91,7 @@ impl Lane {
 
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        (self.sorted.capacity() + self.others.capacity()) * size_of::<Key>()
+        self.sorted.heap_bytes() + self.others.capacity() * size_of::<Key>()
     }
 
     /// The number of keys, stale ones included.
@@ -111,16 +111,16 @@ impl Lane {
 
     /// Adds a key.
     pub fn push(&mut self, key: Key) {
-        match self.sorted.back() {
-            Some(last) if *last > key => self.others.push(Reverse(key)),
-            _ => self.sorted.push_back(key),
+        match self.sorted.last() {
+            Some(last) if last > key => self.others.push(Reverse(key)),
+            _ => self.sorted.push(key),
         }
     }
 
     /// The first job; stale keys before it are dropped.
     pub fn head(&mut self, jobs: &Jobs, lane: LaneId) -> Key {
         loop {
-            let sorted = self.sorted.front().copied().unwrap_or(Key::NONE);
+            let sorted = self.sorted.first().unwrap_or(Key::NONE);
             let other = self.others.peek().map_or(Key::NONE, |key| key.0);
             let key = sorted.min(other);
             if key.is_absent() || is_live(jobs, lane, key) {
@@ -128,7 +128,7 @@ impl Lane {
                 return key;
             }
             if sorted <= other {
-                self.sorted.pop_front();
+                self.sorted.pop();
             } else {
                 self.others.pop();
             }
@@ -138,10 +138,7 @@ impl Lane {
     /// Returns memory that was for many more keys.
     #[inline]
     fn shrink(&mut self) {
-        let (sorted, others) = (self.sorted.len(), self.others.len());
-        if self.sorted.capacity() / 4 > sorted.max(MIN_CAPACITY) {
-            self.sorted.shrink_to(2 * sorted);
-        }
+        let others = self.others.len();
         if self.others.capacity() / 4 > others.max(MIN_CAPACITY) {
             self.others.shrink_to(2 * others);
         }
@@ -149,12 +146,12 @@ impl Lane {
 
     /// Drops stale keys, and sorts the others.
     pub fn tidy(&mut self, jobs: &Jobs, lane: LaneId) {
-        let mut keys = Vec::from(std::mem::take(&mut self.sorted));
+        let mut keys: Vec<Key> = self.sorted.iter().collect();
         keys.extend(self.others.drain().map(|key| key.0));
         keys.retain(|key| is_live(jobs, lane, *key));
         keys.sort_unstable();
         keys.dedup();
-        self.sorted = keys.into();
+        self.sorted = keys.into_iter().collect();
         self.shrink();
     }
 
@@ -163,14 +160,13 @@ impl Lane {
         if !self.others.is_empty() {
             self.tidy(jobs, lane);
         }
-        let start = self.sorted.partition_point(|other| *other <= key);
-        let mut later = self.sorted.range(start..);
-        let found = later.find(|key| is_live(jobs, lane, **key));
-        found.copied().unwrap_or(Key::NONE)
+        let mut later = self.sorted.after(key);
+        let found = later.find(|key| is_live(jobs, lane, *key));
+        found.unwrap_or(Key::NONE)
     }
 
     /// The jobs in order, right after [`tidy`](Self::tidy).
     pub fn tidied(&self) -> impl Iterator<Item = Key> + '_ {
-        self.sorted.iter().copied()
+        self.sorted.iter()
     }
 }

@@ -9,6 +9,7 @@ mod key;
 mod lane;
 mod lanes_by_limit;
 mod order;
+mod sorted_keys;
 
 use std::collections::HashMap;
 
