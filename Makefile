@@ -164,8 +164,9 @@ conformance: $(VENV)/.checked  ## docs/conformance.md: what the specifications r
 	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
 
-pictures: $(VENV)/.built  ## The pictures of `penstock top` in the documentation, from a terminal
+pictures: $(VENV)/.built  ## The pictures of `penstock top` and `penstock web` in the documentation; needs chromium
 	$(BIN)/python tests/support/top_pictures.py
+	$(BIN)/python tests/support/web_pictures.py
 
 configuration: $(VENV)/.built  ## The files that follow from declarations: keys of the configuration, settings of the services, roles, metrics
 	$(BIN)/python tests/support/configuration_page.py
