@@ -1,10 +1,12 @@
 //! The JSON lines format: one object per line and job. It can express every shape of the engine.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
 use penstock_jobspec::{Constraint, Count};
-use serde::Deserialize;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -41,6 +43,8 @@ enum LineError {
     /// Neither cores, slots nor nodes.
     NoSize,
     ExclusiveWithoutNodes,
+    /// A key beyond the maximum number of keys without a meaning.
+    TooManyKeys(Box<str>),
 }
 
 impl fmt::Display for LineError {
@@ -62,44 +66,112 @@ impl fmt::Display for LineError {
             ),
             Self::NoSize => f.write_str("expected cores, slots or nodes"),
             Self::ExclusiveWithoutNodes => f.write_str("exclusive: expected nodes beside it"),
+            Self::TooManyKeys(name) => write!(
+                f,
+                "unknown key `{name}`: expected one of {}, or at most {MAX_FURTHER_KEYS} others in a trace",
+                KEYS.join(", ")
+            ),
         }
     }
 }
 
 impl std::error::Error for LineError {}
 
-/// A line as it is written; the values are checked where they are used.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Line {
-    submit: Field,
-    run: Field,
-    id: Field,
-    cores: Field,
-    nodes: Field,
-    slots: Field,
-    cores_per_slot: Field,
-    gpus_per_slot: Field,
-    exclusive: Field,
-    limit: Field,
-    priority: Field,
-    queue: Field,
-    constraint: Field,
-    after: Field,
-    think: Field,
-    user: Field,
-    group: Field,
+/// Maximum number of distinct keys of a trace that have no meaning here.
+const MAX_FURTHER_KEYS: usize = 256;
+
+/// The largest whole number below which a 64-bit float represents every one.
+const MAX_EXACT: u64 = 1 << 53;
+
+/// Declares the keys that have a meaning, as fields of [`Line`] and as [`KEYS`].
+macro_rules! line {
+    ($($key:ident),* $(,)?) => {
+        /// A line as it is written; the values are checked where they are used.
+        #[derive(Default)]
+        struct Line {
+            $($key: Field,)*
+            /// The other keys.
+            further: Vec<(Box<str>, Value)>,
+        }
+
+        /// The keys that have a meaning.
+        const KEYS: &[&str] = &[$(stringify!($key)),*];
+
+        impl Line {
+            /// The field of a key; `None` for other keys.
+            fn field(&mut self, key: &str) -> Option<&mut Field> {
+                match key {
+                    $(stringify!($key) => Some(&mut self.$key),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
+
+line!(
+    submit,
+    run,
+    id,
+    cores,
+    nodes,
+    slots,
+    cores_per_slot,
+    gpus_per_slot,
+    exclusive,
+    limit,
+    priority,
+    queue,
+    constraint,
+    after,
+    think,
+    user,
+    group,
+);
+
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LineVisitor;
+
+        impl<'de> Visitor<'de> for LineVisitor {
+            type Value = Line;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+                let mut line = Line::default();
+                while let Some(Key(key)) = map.next_key()? {
+                    let repeated = || A::Error::custom(format!("duplicate field `{key}`"));
+                    if let Some(field) = line.field(&key) {
+                        if field.0.is_some() {
+                            return Err(repeated());
+                        }
+                        field.0 = Some(map.next_value()?);
+                    } else {
+                        if line.further.iter().any(|(known, _)| **known == *key) {
+                            return Err(repeated());
+                        }
+                        let value = map.next_value()?;
+                        line.further.push((key.into(), value));
+                    }
+                }
+                Ok(line)
+            }
+        }
+
+        deserializer.deserialize_map(LineVisitor)
+    }
+}
+
+/// A key, borrowed from the line if it has no escapes.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The value of a key, if the line has it.
 #[derive(Default)]
 struct Field(Option<Value>);
-
-impl<'de> Deserialize<'de> for Field {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(|value| Self(Some(value)))
-    }
-}
 
 impl Field {
     /// The value, unless it is `null`.
@@ -190,10 +262,61 @@ struct FurtherValues {
     think_times: Vec<f64>,
     users: Vec<Box<str>>,
     groups: Vec<Box<str>>,
+    /// The keys without a meaning here, in the order of their first occurrence, and their indices by name.
+    keys: Vec<FurtherKey>,
+    key_indices: HashMap<Box<str>, usize>,
+}
+
+/// A key without a meaning here, and its values by the number of the job.
+struct FurtherKey {
+    name: Box<str>,
+    values: Vec<(usize, Value)>,
+}
+
+impl FurtherKey {
+    /// Adds the value of a job; `null` is unknown.
+    fn add(&mut self, job: usize, value: Value) {
+        if !value.is_null() {
+            self.values.push((job, value));
+        }
+    }
+
+    /// The values as a column of `jobs` jobs.
+    fn column(&self, jobs: usize) -> Column {
+        let values = || self.values.iter();
+        // Whole numbers that a float cannot represent stay JSON.
+        let number = |value: &Value| match (value.as_u64(), value.as_i64()) {
+            (Some(number), _) if number > MAX_EXACT => None,
+            (None, Some(number)) if number.unsigned_abs() > MAX_EXACT => None,
+            _ => value.as_f64(),
+        };
+        if values().all(|(_, value)| number(value).is_some()) {
+            let mut numbers = vec![f64::NAN; jobs];
+            for (job, value) in values() {
+                if let (Some(slot), Some(number)) = (numbers.get_mut(*job), number(value)) {
+                    *slot = number;
+                }
+            }
+            return Column::Numbers(numbers);
+        }
+        let is_text = values().all(|(_, value)| value.is_string());
+        let mut texts = vec![Box::default(); jobs];
+        for (job, value) in values() {
+            let text = value.as_str().filter(|_| is_text);
+            if let Some(slot) = texts.get_mut(*job) {
+                *slot = text.map_or_else(|| value.to_string().into(), Box::from);
+            }
+        }
+        if is_text {
+            Column::Texts(texts)
+        } else {
+            Column::Json(texts)
+        }
+    }
 }
 
 impl FurtherValues {
-    fn add(&mut self, job: &Line) -> Result<(), LineError> {
+    fn add(&mut self, job: Line) -> Result<(), LineError> {
         let think = |value: &Value| {
             let seconds = value.as_f64();
             seconds.filter(|seconds| (0.0..=MAX_TIME_S).contains(seconds))
@@ -202,8 +325,27 @@ impl FurtherValues {
             .think
             .read("think", "seconds from 0 on, at most 1e12", think)?;
         self.think_times.push(think.unwrap_or(0.0));
+        let number = self.users.len();
         self.users.push(job.user.name("user")?);
         self.groups.push(job.group.name("group")?);
+        for (name, value) in job.further {
+            if let Some(index) = self.key_indices.get(&name) {
+                if let Some(key) = self.keys.get_mut(*index) {
+                    key.add(number, value);
+                }
+                continue;
+            }
+            if self.keys.len() == MAX_FURTHER_KEYS {
+                return Err(LineError::TooManyKeys(name));
+            }
+            self.key_indices.insert(name.clone(), self.keys.len());
+            let mut key = FurtherKey {
+                name,
+                values: Vec::new(),
+            };
+            key.add(number, value);
+            self.keys.push(key);
+        }
         Ok(())
     }
 
@@ -214,6 +356,22 @@ impl FurtherValues {
         }
         workload.add_column("user", Column::Texts(self.users));
         workload.add_column("group", Column::Texts(self.groups));
+        if self.keys.is_empty() {
+            return;
+        }
+        let names: Vec<_> = self
+            .keys
+            .iter()
+            .map(|key| format!("`{}`", key.name))
+            .collect();
+        let names = names.join(", ");
+        workload.assume(format!(
+            "keys that are unknown here have no effect on the simulation: {names}"
+        ));
+        for key in self.keys {
+            let column = key.column(workload.len());
+            workload.add_column(&key.name, column);
+        }
     }
 }
 
@@ -305,7 +463,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         workload
             .push_shape(id, times, shape, priority, queue)
             .map_err(|error| at(error.to_string()))?;
-        further.add(&job).map_err(invalid)?;
+        further.add(job).map_err(invalid)?;
     }
     further.apply(&mut workload);
     add_dependencies(&mut workload, name, dependencies, &by_id, limit)?;
@@ -457,7 +615,7 @@ pub fn write(workload: &Workload) -> String {
     for place in 0..workload.len() {
         places[workload.index_from_file(place)] = place;
     }
-    for index in 0..workload.len() {
+    for (index, place) in places.into_iter().enumerate() {
         let shape = &workload.shapes[workload.shape[index].index()];
         let (submit, run) = (workload.submit[index], workload.run[index]);
         let id = workload.id[index].get();
@@ -503,17 +661,7 @@ pub fn write(workload: &Workload) -> String {
             let _ = write!(text, ",\"queue\":{}", json!(queue));
         }
         for (name, column) in workload.columns() {
-            match column {
-                Column::Texts(texts) if !texts[places[index]].is_empty() => {
-                    let _ = write!(text, ",\"{name}\":{}", json!(texts[places[index]]));
-                }
-                Column::Numbers(numbers) if ["user", "group"].contains(name) => {
-                    if let Some(number) = whole(numbers[places[index]]) {
-                        let _ = write!(text, ",\"{name}\":{number}");
-                    }
-                }
-                _ => {}
-            }
+            write_value(&mut text, name, column, place);
         }
         let from = workload
             .after
@@ -533,4 +681,23 @@ pub fn write(workload: &Workload) -> String {
         text.push_str("}\n");
     }
     text
+}
+
+/// Writes the value of a further column, if the job has one that a reader of the format takes.
+fn write_value(text: &mut String, name: &str, column: &Column, place: usize) {
+    let is_user = ["user", "group"].contains(&name);
+    if KEYS.contains(&name) && !is_user {
+        return;
+    }
+    let value = match column {
+        Column::Texts(texts) if !texts[place].is_empty() => json!(texts[place]).to_string(),
+        Column::Json(texts) if !texts[place].is_empty() => texts[place].to_string(),
+        Column::Numbers(numbers) => match whole(numbers[place]) {
+            Some(number) => number.to_string(),
+            None if is_user || numbers[place].is_nan() => return,
+            None => json!(numbers[place]).to_string(),
+        },
+        _ => return,
+    };
+    let _ = write!(text, ",{}:{value}", json!(name));
 }

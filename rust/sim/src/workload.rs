@@ -259,6 +259,8 @@ pub enum Column {
     Numbers(Vec<f64>),
     /// Texts, empty for unknown ones.
     Texts(Vec<Box<str>>),
+    /// Values in JSON, empty for unknown ones.
+    Json(Vec<Box<str>>),
 }
 
 /// Jobs in the order of their submit times, equal ones in file order.
@@ -279,7 +281,7 @@ pub struct Workload {
     /// For each job, the seconds from the end of its last dependency to its release; empty if none has any.
     pub(crate) think_times: Vec<f64>,
     /// Further columns of the trace, by name.
-    columns: Vec<(&'static str, Column)>,
+    columns: Vec<(Box<str>, Column)>,
     pub(crate) shapes: Vec<JobShape>,
     pub(crate) queues: Vec<String>,
     shape_indices: HashMap<JobShape, ShapeIndex>,
@@ -495,7 +497,7 @@ impl Workload {
     }
 
     /// The further columns of the trace, by name, in file order without the jobs left out.
-    pub fn columns(&self) -> &[(&'static str, Column)] {
+    pub fn columns(&self) -> &[(Box<str>, Column)] {
         &self.columns
     }
 
@@ -510,20 +512,20 @@ impl Workload {
     }
 
     /// Adds a column, unless the value of every job is unknown.
-    pub(crate) fn add_column(&mut self, name: &'static str, column: Column) {
+    pub(crate) fn add_column(&mut self, name: &str, column: Column) {
         let is_known = match &column {
             Column::Numbers(numbers) => numbers.iter().any(|number| !number.is_nan()),
-            Column::Texts(texts) => texts.iter().any(|text| !text.is_empty()),
+            Column::Texts(texts) | Column::Json(texts) => texts.iter().any(|text| !text.is_empty()),
         };
         if is_known {
-            self.columns.push((name, column));
+            self.columns.push((name.into(), column));
         }
     }
 
     /// A number of a further column for each job, in the order of submission; NaN where it is unknown.
     pub(crate) fn numbers_by_submission(&self, name: &str) -> Vec<f64> {
         let mut numbers = vec![f64::NAN; self.len()];
-        let column = self.columns.iter().find(|(known, _)| *known == name);
+        let column = self.columns.iter().find(|(known, _)| **known == *name);
         if let Some((_, Column::Numbers(column))) = column {
             for (place, number) in column.iter().enumerate() {
                 if let Some(slot) = numbers.get_mut(self.index_from_file(place)) {

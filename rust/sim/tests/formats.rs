@@ -1,7 +1,9 @@
 //! Traces: jobs read and left out, assumptions, rejected input, and writing.
 
 use penstock_jobspec::{Constraint, Count};
-use penstock_sim::{JobShape, Priority, SubmitSpan, TraceJob, TraceJobId, Workload, jsonl, swf};
+use penstock_sim::{
+    Column, JobShape, Priority, SubmitSpan, TraceJob, TraceJobId, Workload, jsonl, swf,
+};
 
 fn job(id: u64, times: [f64; 3], cores: u32) -> TraceJob {
     let [submit, run, limit] = times;
@@ -292,12 +294,98 @@ fn json_lines_express_every_shape() {
 }
 
 #[test]
+fn keys_that_are_unknown_are_columns() {
+    let text = concat!(
+        r#"{"submit": 5, "run": 1, "cores": 1, "power": 2.5, "site": "a", "tags": ["x"]}"#,
+        "\n",
+        r#"{"submit": 0, "run": 1, "cores": 1, "power": 3, "tags": true, "big": 9007199254740993}"#,
+        "\n",
+        r#"{"submit": 7, "run": 1, "cores": 1, "site": null, "user": "u", "k\n": -4}"#,
+        "\n",
+    );
+    let workload = jsonl::read(text.as_bytes(), "t", None).unwrap();
+    let texts = |texts: [&str; 3]| texts.map(Box::from).to_vec();
+    let column = |name: &str| {
+        let mut columns = workload.columns().iter();
+        columns
+            .find(|(known, _)| **known == *name)
+            .map(|(_, column)| column)
+    };
+    let Some(Column::Numbers(power)) = column("power") else {
+        panic!("{:?}", column("power"));
+    };
+    assert_eq!(power[..2], [2.5, 3.0]);
+    assert!(power[2].is_nan());
+    assert_eq!(column("site"), Some(&Column::Texts(texts(["a", "", ""]))));
+    let tags = Column::Json(texts([r#"["x"]"#, "true", ""]));
+    assert_eq!(column("tags"), Some(&tags));
+    // A float cannot represent it.
+    let big = Column::Json(texts(["", "9007199254740993", ""]));
+    assert_eq!(column("big"), Some(&big));
+    let assumed = workload.assumptions().join("; ");
+    assert!(assumed.contains("no effect on the simulation: `power`, `site`, `tags`, `big`"));
+
+    let written = jsonl::write(&workload);
+    for part in [
+        r#""power":2.5"#,
+        r#""power":3"#,
+        r#""site":"a""#,
+        r#""tags":["x"]"#,
+        r#""k\n":-4.0"#,
+    ] {
+        assert!(written.contains(part), "{part}: {written}");
+    }
+    // The keys come in the order of the jobs now.
+    let read = |text: &str| jsonl::read(text.as_bytes(), "t", None).unwrap();
+    let again = jsonl::write(&read(&written));
+    assert_eq!(again.len(), written.len());
+    assert_eq!(jsonl::write(&read(&again)), again);
+}
+
+#[test]
+fn a_repeated_key_is_rejected() {
+    for (line, name) in [
+        (r#"{"submit": 0, "run": 1, "run": 2, "cores": 1}"#, "run"),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "x": 1, "x": 2}"#,
+            "x",
+        ),
+    ] {
+        let error = jsonl::read(line.as_bytes(), "t", None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("t: line 1: column "), "{error}");
+        assert!(
+            error.ends_with(&format!("duplicate field `{name}`")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_has_a_maximum_of_unknown_keys() {
+    let line = |keys: std::ops::Range<u32>| {
+        let keys: Vec<_> = keys.map(|key| format!(",\"k{key}\":1")).collect();
+        let keys = keys.concat();
+        format!("{{\"submit\":0,\"run\":1,\"cores\":1{keys}}}\n")
+    };
+    let most = line(0..200) + &line(56..256);
+    assert!(jsonl::read(most.as_bytes(), "t", None).is_ok());
+    let error = jsonl::read((most + &line(256..257)).as_bytes(), "t", None).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.starts_with("t: line 3: unknown key `k256`: expected one of submit, run"),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_invalid_json_line_is_rejected_with_its_key() {
     for (bad, message) in [
         ("{", "t: line 1: column 1: EOF while parsing an object"),
         (
             r#"{"submit": 0, "run": 1, "cpus": 1}"#,
-            "unknown field `cpus`, expected one of `submit`, `run`, `id`, `cores`",
+            "t: line 1: expected cores, slots or nodes",
         ),
         (
             r#"{"submit": 0, "cores": 1}"#,

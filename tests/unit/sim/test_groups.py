@@ -55,7 +55,12 @@ def test_columns_are_in_the_order_of_the_file():
 def test_users_survive_both_formats():
     workload = Workload.from_swf(SWF, name="a.swf")
     again = Workload.from_jsonl(workload.to_jsonl(), name="a")
-    assert again.columns() == {"user": ["3", "7", "7", ""], "group": ["1", "2", "2", "2"]}
+    columns = again.columns()
+    assert columns["user"] == ["3", "7", "7", ""]
+    assert columns["group"] == ["1", "2", "2", "2"]
+    for name in ("executable", "preceding", "status"):
+        # The lines are in the order of submission.
+        assert sorted(map(str, columns[name])) == sorted(map(str, workload.columns()[name]))
     swf = Workload.from_swf(workload.to_swf(), name="a.swf")
     assert groups.labels(swf, "user") == ["3", "7", "7", ""]
     assert groups.labels(swf, "queue") == ["2", "1", "1", "1"]
@@ -162,3 +167,18 @@ def test_a_name_with_a_comma_is_one_field_of_the_rows(tmp_path):
     assert main(["sim", "-q", "--out", str(out), str(trace)]) == 0
     with (out / "jobs.csv").open(newline="", encoding="utf-8") as file:
         assert [row["user"] for row in csv.DictReader(file)] == ['ann "a", ƒ']
+
+
+def test_unknown_keys_of_json_lines_are_columns():
+    lines = [
+        b'{"submit": 0, "run": 1, "cores": 1, "power": 2.5, "site": "a", "tags": ["x"]}',
+        b'{"submit": 1, "run": 1, "cores": 1, "site": "b"}',
+    ]
+    workload = Workload.from_jsonl(b"\n".join(lines), name="t")
+    columns = workload.columns()
+    assert list(columns["power"]) == pytest.approx([2.5, math.nan], nan_ok=True)
+    assert columns["site"] == ["a", "b"]
+    assert columns["tags"] == ['["x"]', ""]
+    assert "no effect on the simulation: `power`, `site`, `tags`" in " ".join(workload.assumptions)
+    again = Workload.from_jsonl(workload.to_jsonl(), name="t").columns()
+    assert (again["site"], again["tags"]) == (columns["site"], columns["tags"])

@@ -41,8 +41,8 @@ def test_a_trace_with_its_assumptions():
 def test_a_trace_can_be_written_in_both_formats():
     workload = Workload.from_swf(SWF, name="a.swf")
     assert workload.to_jsonl() == (
-        b'{"id":1,"submit":0,"run":100,"cores":8,"limit":200}\n'
-        b'{"id":2,"submit":5,"run":50.5,"cores":4,"limit":50.5}\n'
+        b'{"id":1,"submit":0,"run":100,"cores":8,"limit":200,"status":1}\n'
+        b'{"id":2,"submit":5,"run":50.5,"cores":4,"limit":50.5,"status":1}\n'
     )
     again = Workload.from_jsonl(workload.to_jsonl(), name="a")
     assert again.to_jsonl() == workload.to_jsonl()

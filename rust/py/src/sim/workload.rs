@@ -45,6 +45,8 @@ impl Workload {
 
 #[pymethods]
 impl Workload {
+    /// from_swf(data: bytes, *, name: str, limit: int | None = None, preceding: bool = False) -> Workload
+    ///
     /// Reads a trace in the Standard Workload Format.
     ///
     /// Args:
@@ -72,6 +74,8 @@ impl Workload {
         Self::made(py, || swf::read_with(data, name, limit, preceding))
     }
 
+    /// from_jsonl(data: bytes, *, name: str, limit: int | None = None) -> Workload
+    ///
     /// Reads a trace of JSON lines, an object for each job.
     ///
     /// Args:
@@ -87,6 +91,8 @@ impl Workload {
         Self::made(py, || jsonl::read(data, name, limit))
     }
 
+    /// lublin(jobs: int, *, cores: int, seed: int, load: float | None = None, estimates: str = 'modal') -> Workload
+    ///
     /// Generates jobs by the model of Lublin and Feitelson (2003).
     ///
     /// Args:
@@ -119,6 +125,8 @@ impl Workload {
         Self::generated(py, move |may_continue| model.draw_while(may_continue))
     }
 
+    /// mix(spec: str, jobs: int, *, seed: int, cores: int, cores_per_node: int = 1, load: float | None = ..., estimates: str = 'exact') -> Workload
+    ///
     /// Generates jobs of some kinds.
     ///
     /// Args:
@@ -159,6 +167,8 @@ impl Workload {
         Self::generated(py, move |may_continue| mix.draw_while(may_continue))
     }
 
+    /// vary(*, pace: float = 1.0, estimates: str | None = None, seed: int = 0) -> Workload
+    ///
     /// The same jobs with other times of submission, or other estimates.
     ///
     /// Args:
@@ -226,19 +236,22 @@ impl Workload {
         self.0.file_order().map(<[u32]>::to_vec)
     }
 
-    /// The further columns of the trace by name, such as `user`, `group` and `queue`: numbers, NaN for unknown ones, or
-    /// texts, empty for unknown ones. They are in the order of the file, as the columns of results are.
+    /// columns() -> dict[str, list[str] | memoryview]
+    ///
+    /// The further columns of the trace by name, such as `user`, `group` and `queue`: numbers, NaN for unknown ones,
+    /// texts, empty for unknown ones, or, if a value is neither, texts in JSON. They are in the order of the file, as
+    /// the columns of results are.
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
         for (name, column) in self.0.columns() {
             match column {
                 Column::Numbers(numbers) => {
                     let numbers = numbers.iter().map(|number| number.to_ne_bytes());
-                    columns.set_item(name, view(py, "d", numbers)?)?;
+                    columns.set_item(&**name, view(py, "d", numbers)?)?;
                 }
-                Column::Texts(texts) => {
+                Column::Texts(texts) | Column::Json(texts) => {
                     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-                    columns.set_item(name, texts)?;
+                    columns.set_item(&**name, texts)?;
                 }
             }
         }
@@ -266,6 +279,8 @@ impl Workload {
         self.0.unix_start()
     }
 
+    /// to_swf() -> bytes
+    ///
     /// The workload in the Standard Workload Format.
     ///
     /// Raises:
@@ -276,6 +291,8 @@ impl Workload {
         Ok(PyBytes::new(py, text.as_bytes()))
     }
 
+    /// to_jsonl() -> bytes
+    ///
     /// The workload as JSON lines, an object for each job.
     fn to_jsonl<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let text = py.detach(|| jsonl::write(&self.0));
