@@ -11,7 +11,9 @@ Example:
     (5, 'node010', 4)
     >>> hosts - "node[009-010]"
     Hostlist('node[008,011],login')
-    >>> Hostlist(["b2", "a10", "a9"]).sort()
+    >>> hosts = Hostlist(["b2", "a10", "a9"])
+    >>> hosts.sort()
+    >>> hosts
     Hostlist('a[9-10],b2')
     >>> Hostlist("foo[1-]")
     Traceback (most recent call last):

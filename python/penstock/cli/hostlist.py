@@ -28,6 +28,16 @@ def _join(texts: list[str]) -> Hostlist:
     return Hostlist(text for text in texts if text)
 
 
+def _sorted(hosts: Hostlist) -> Hostlist:
+    hosts.sort()
+    return hosts
+
+
+def _without_repeats(hosts: Hostlist) -> Hostlist:
+    hosts.uniq()
+    return hosts
+
+
 HOSTLIST_TYPE = sets.SetType(
     verb="hostlist",
     example="node[0-99],login",
@@ -37,8 +47,8 @@ HOSTLIST_TYPE = sets.SetType(
     read=Hostlist.parse_lenient,
     fold=lambda hosts, args: hosts.fold(nd=args.nd),
     changes={
-        "sort": (Hostlist.sort, "print them in natural order"),
-        "uniq": (Hostlist.uniq, "print each once, in order of first occurrence"),
+        "sort": (_sorted, "print them in natural order"),
+        "uniq": (_without_repeats, "print each once, in order of first occurrence"),
     },
     at=Hostlist.at,
 )

@@ -408,13 +408,16 @@ def _split(args: argparse.Namespace) -> None:
 
 def _sort(args: argparse.Namespace) -> None:
     r = _read(args.set)
-    hosts = r.nodelist.copy().sort().uniq()
+    hosts = r.nodelist.copy()
+    hosts.sort()
+    hosts.uniq()
     print(_regrouped(r, [[rank] for host in hosts for rank in r.host_ranks(host)]).to_json())
 
 
 def _uniq(args: argparse.Namespace) -> None:
     r = _read(args.set)
-    hosts = r.nodelist.copy().uniq()
+    hosts = r.nodelist.copy()
+    hosts.uniq()
     print(_regrouped(r, [r.host_ranks(host) for host in hosts]).to_json())
 
 

@@ -135,7 +135,7 @@ def _ranks(client: Client, targets: str) -> str:
     try:
         ranks = IDset(targets)
     except Error:
-        ranks = resources.restrict(hosts=targets).ranks
+        ranks = IDset(resources.host_ranks(targets))
     if not ranks or not ranks <= resources.ranks:
         known = resources.nodelist
         raise Error(f"`{targets}`: expected ranks or hosts that the scheduler may use: {known}")

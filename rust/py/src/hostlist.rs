@@ -281,6 +281,8 @@ impl Hostlist {
         (py.get_type::<Self>(), (self.text(py),))
     }
 
+    /// parse_lenient(text: str, /) -> tuple[Hostlist, list[str]]
+    ///
     /// Read a text that does not quite follow RFC 29.
     ///
     /// Valid texts are read as usual. In addition, blanks around items and within brackets and empty items are left out
@@ -301,6 +303,8 @@ impl Hostlist {
         lenient::read(text).map(|(list, mended)| (Self::new(list), mended))
     }
 
+    /// append(host: str, /) -> None
+    ///
     /// Append one host.
     ///
     /// Args:
@@ -315,6 +319,8 @@ impl Hostlist {
         self.change(py, |list| list.append(&host))
     }
 
+    /// extend(hosts: str | Iterable[str], /) -> None
+    ///
     /// Append hosts.
     ///
     /// Args:
@@ -328,6 +334,8 @@ impl Hostlist {
         self.change(hosts.py(), |list| list.append(&right))
     }
 
+    /// insert(index: int, host: str, /) -> None
+    ///
     /// Insert one host before a position.
     ///
     /// Args:
@@ -346,6 +354,8 @@ impl Hostlist {
         })
     }
 
+    /// pop(index: int | None = None, /) -> str
+    ///
     /// Remove the host at a position and return it.
     ///
     /// Args:
@@ -364,6 +374,8 @@ impl Hostlist {
         host.ok_or_else(|| PyIndexError::new_err("pop from an empty Hostlist"))
     }
 
+    /// remove(host: str, /) -> None
+    ///
     /// Remove the first occurrence of a host.
     ///
     /// Args:
@@ -379,6 +391,8 @@ impl Hostlist {
         found.map(drop).ok_or_else(|| absent(host))
     }
 
+    /// delete(hosts: str | Iterable[str], /) -> int
+    ///
     /// Remove the first occurrence of each of some hosts; the first two of a host that is named twice, and so on.
     ///
     /// Args:
@@ -392,16 +406,22 @@ impl Hostlist {
         self.change(hosts.py(), |list| Ok(list.delete(&hosts_to_go)))
     }
 
+    /// clear() -> None
+    ///
     /// Remove all hosts.
     fn clear(&self) {
         self.0.change(hostlist::Hostlist::clear);
     }
 
+    /// copy() -> Hostlist
+    ///
     /// Return an independent list of the same hosts. Costs nothing until one of the two changes.
     fn copy(&self) -> Self {
         Self::new(self.snapshot())
     }
 
+    /// find(host: str, /) -> int | None
+    ///
     /// Return the position of the first occurrence of a host, None without one.
     ///
     /// Args:
@@ -411,6 +431,8 @@ impl Hostlist {
         self.0.with(|list| list.find(host))
     }
 
+    /// index(host: str, start: int = 0, stop: int = ..., /) -> int
+    ///
     /// Return the position of the first occurrence of a host.
     ///
     /// Args:
@@ -428,6 +450,8 @@ impl Hostlist {
         found.ok_or_else(|| absent(host))
     }
 
+    /// nth(index: int, /) -> str
+    ///
     /// Return the host at a position, as `hosts[index]` does.
     ///
     /// Args:
@@ -441,6 +465,8 @@ impl Hostlist {
         Ok(list.get(position(index, list.len(), "Hostlist")?))
     }
 
+    /// ranks(hosts: str | Iterable[str], /) -> IDset
+    ///
     /// Return the positions of some hosts: their ranks, in a list of hosts by rank such as R's nodelist.
     ///
     /// Args:
@@ -465,6 +491,8 @@ impl Hostlist {
         Ok(PyIdSet::new(ranks))
     }
 
+    /// at(ranks: str | Iterable[int], /) -> Hostlist
+    ///
     /// Return the hosts at some positions, in ascending order of these: the hosts of some ranks.
     ///
     /// Args:
@@ -495,6 +523,8 @@ impl Hostlist {
         Ok(Self::new(hosts))
     }
 
+    /// count(host: str, /) -> int
+    ///
     /// Return how often a host is in the list.
     ///
     /// Args:
@@ -504,6 +534,8 @@ impl Hostlist {
         self.snapshot().count(host)
     }
 
+    /// reverse() -> None
+    ///
     /// Reverse the list.
     ///
     /// Raises:
@@ -515,36 +547,36 @@ impl Hostlist {
         Ok(())
     }
 
-    /// Sort in natural order: by prefix (runs of digits in it as numbers), number, its width, suffix.
+    /// sort() -> None
     ///
-    /// Returns:
-    ///     The list itself.
+    /// Sort in natural order: by prefix (runs of digits in it as numbers), number, its width, suffix.
     ///
     /// Raises:
     ///     HostlistError: Ranges that overlap would fall apart into more than 16,777,216 hosts.
-    fn sort(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().change(slf.py(), hostlist::Hostlist::sort)?;
-        Ok(slf)
+    fn sort(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, hostlist::Hostlist::sort)
     }
 
-    /// Remove repeats: keep the first occurrence of each host, in order.
+    /// uniq() -> None
     ///
-    /// Returns:
-    ///     The list itself.
-    fn uniq(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().change(slf.py(), |list| {
+    /// Remove repeats: keep the first occurrence of each host, in order.
+    fn uniq(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, |list| {
             list.uniq();
             Ok(())
-        })?;
-        Ok(slf)
+        })
     }
 
+    /// expand() -> list[str]
+    ///
     /// Return the hosts as a list of str.
     fn expand<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = self.snapshot();
         strings(py, &mut list.iter())
     }
 
+    /// split(parts: int, /) -> list[Hostlist]
+    ///
     /// Split into parts in the list's order, whose lengths differ by at most one, longer parts first.
     ///
     /// Args:
@@ -561,11 +593,15 @@ impl Hostlist {
         Ok(list.split(parts).into_iter().map(Self::new).collect())
     }
 
+    /// encode() -> str
+    ///
     /// Return the text (RFC 29): order and repeats kept, neighbours folded if the folded text denotes the same list.
     fn encode(&self, py: Python<'_>) -> String {
         self.text(py)
     }
 
+    /// fold(*, nd: bool = False) -> str
+    ///
     /// Return the text, as `encode` does, or one that folds every number that varies: `x[1000-1010]c[0-7]s[0-7]b0`.
     ///
     /// Args:

@@ -109,6 +109,8 @@ impl PyIdSet {
         self.copy(memo.py())
     }
 
+    /// add(member: int | range, /) -> None
+    ///
     /// Add an id, or a `range` of ids.
     ///
     /// Args:
@@ -128,6 +130,8 @@ impl PyIdSet {
         Ok(())
     }
 
+    /// discard(member: int | range, /) -> None
+    ///
     /// Remove an id, or the ids of a `range`; absent ids are ignored.
     ///
     /// Args:
@@ -147,6 +151,8 @@ impl PyIdSet {
         Ok(())
     }
 
+    /// remove(member: int | range, /) -> None
+    ///
     /// Remove an id, or all ids of a `range`.
     ///
     /// Args:
@@ -177,6 +183,8 @@ impl PyIdSet {
         }
     }
 
+    /// pop() -> int
+    ///
     /// Remove the lowest id and return it.
     ///
     /// Raises:
@@ -186,6 +194,8 @@ impl PyIdSet {
         first.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
+    /// pop_first() -> int
+    ///
     /// Remove the lowest id and return it: an explicit name for `pop`.
     ///
     /// Raises:
@@ -194,6 +204,8 @@ impl PyIdSet {
         self.pop(py)
     }
 
+    /// pop_last() -> int
+    ///
     /// Remove the greatest id and return it.
     ///
     /// Raises:
@@ -203,6 +215,8 @@ impl PyIdSet {
         last.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
+    /// allocate(count: int | None = None, /) -> IDset
+    ///
     /// Allocate the lowest ids of a pool of free ids.
     ///
     /// Args:
@@ -223,6 +237,8 @@ impl PyIdSet {
         })
     }
 
+    /// release(ids: str | Iterable[int] | int, /) -> None
+    ///
     /// Return ids to a pool of free ids.
     ///
     /// Args:
@@ -248,16 +264,22 @@ impl PyIdSet {
         )))
     }
 
+    /// clear() -> None
+    ///
     /// Remove all ids.
     fn clear(&self, py: Python<'_>) {
         self.0.with(py, IdSet::clear);
     }
 
+    /// copy() -> IDset
+    ///
     /// Return an independent set of the same ids. Costs nothing until one of the two changes.
     fn copy(&self, py: Python<'_>) -> Self {
         Self::new(self.snapshot(py))
     }
 
+    /// update(*others: str | Iterable[int]) -> None
+    ///
     /// Add the ids of all others.
     ///
     /// Args:
@@ -267,6 +289,8 @@ impl PyIdSet {
         self.change_all(others, IdSet::union_with)
     }
 
+    /// intersection_update(*others: str | Iterable[int]) -> None
+    ///
     /// Remove the ids that are not in all others.
     ///
     /// Args:
@@ -276,6 +300,8 @@ impl PyIdSet {
         self.change_all(others, IdSet::intersect_with)
     }
 
+    /// difference_update(*others: str | Iterable[int]) -> None
+    ///
     /// Remove the ids of all others.
     ///
     /// Args:
@@ -285,6 +311,8 @@ impl PyIdSet {
         self.change_all(others, IdSet::subtract)
     }
 
+    /// symmetric_difference_update(other: str | Iterable[int], /) -> None
+    ///
     /// Update to the ids that are in exactly one of the two sets.
     ///
     /// Args:

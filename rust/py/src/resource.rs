@@ -58,6 +58,8 @@ impl PyResourceSet {
         }
     }
 
+    /// uniform(ranks: str | Iterable[int], nodelist: str | Iterable[str], cores: str | Iterable[int], gpus: str | Iterable[int] | None = None) -> ResourceSet
+    ///
     /// Makes a set of nodes with the same cores and gpus, at the price of one.
     ///
     /// Args:
@@ -83,6 +85,8 @@ impl PyResourceSet {
         set.map(Self::new).map_err(raised)
     }
 
+    /// verify(source: ResourceSet | str | bytes | bytearray | Mapping[str, Any], /, *, jgf: bool = False) -> list[str]
+    ///
     /// Lists all problems of a document; the constructor raises the first one.
     ///
     /// Args:
@@ -109,6 +113,8 @@ impl PyResourceSet {
         }
     }
 
+    /// validate_scheduling() -> None
+    ///
     /// Checks the resource graph in `scheduling` (JSON Graph Format, RFC 20); no other method reads it.
     ///
     /// The ids of vertices must be unique, vertices must have their eight keys of data (`type uuid basename name id
@@ -228,11 +234,15 @@ impl PyResourceSet {
         parsed(py, self.snapshot().attributes())
     }
 
+    /// nodes() -> Iterator[Node]
+    ///
     /// Iterates over the nodes by ascending rank, as of the time of the call.
     fn nodes(&self) -> NodeIterator {
         NodeIterator::new(self.snapshot())
     }
 
+    /// node(rank: int) -> Node
+    ///
     /// Describes one node.
     ///
     /// Raises:
@@ -254,6 +264,8 @@ impl PyResourceSet {
         }
     }
 
+    /// host_ranks(hosts: str | Iterable[str]) -> list[int]
+    ///
     /// Finds the ranks on hosts.
     ///
     /// Args:
@@ -276,6 +288,8 @@ impl PyResourceSet {
         ranks.map_err(raised)
     }
 
+    /// insert(rank: int, host: str, cores: str | Iterable[int], gpus: str | Iterable[int] | None = None) -> None
+    ///
     /// Adds cores and gpus to a rank, which need not be in the set before.
     ///
     /// Args:
@@ -305,6 +319,8 @@ impl PyResourceSet {
         self.change(|set| set.insert(rank, host, cores, gpus))
     }
 
+    /// remove_ranks(ranks: str | Iterable[int]) -> None
+    ///
     /// Removes nodes; ranks outside the set are ignored.
     fn remove_ranks(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let targets = ids(ranks)?;
@@ -315,6 +331,8 @@ impl PyResourceSet {
         })
     }
 
+    /// add_property(name: str, ranks: str | Iterable[int]) -> None
+    ///
     /// Adds a property to ranks.
     ///
     /// Args:
@@ -328,6 +346,8 @@ impl PyResourceSet {
         self.change(|set| set.add_property(name, &targets))
     }
 
+    /// remove_property(name: str, ranks: str | Iterable[int] | None = None) -> None
+    ///
     /// Removes a property from ranks, whether or not they have it; from all ranks if `ranks` is None.
     #[pyo3(signature = (name, ranks = None))]
     fn remove_property(&self, name: &str, ranks: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
@@ -339,6 +359,8 @@ impl PyResourceSet {
         Ok(())
     }
 
+    /// to_json() -> str
+    ///
     /// Writes R as compact JSON (RFC 20).
     ///
     /// Ranks with equal resources share an entry of `R_lite`; `nodelist` is one folded hostlist; times that are not
@@ -348,6 +370,8 @@ impl PyResourceSet {
         detach_if(py, set.nnodes() > MIN_DETACHED_SIZE, || set.to_json())
     }
 
+    /// encode() -> str
+    ///
     /// Writes R as `to_json` does, under the name of the method in flux.
     fn encode(&self, py: Python<'_>) -> String {
         self.to_json(py)
@@ -358,16 +382,22 @@ impl PyResourceSet {
         PyBytes::new(py, self.to_json(py).as_bytes())
     }
 
+    /// to_dict() -> dict[str, Any]
+    ///
     /// Returns the document of `to_json` as a dict.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         object(py, &self.to_json(py))
     }
 
+    /// summary() -> str
+    ///
     /// Writes the short form, as in `rank[0-3]/core[0-7],gpu0`; ranks with unlike resources apart by blanks.
     fn summary(&self) -> String {
         self.snapshot().summary()
     }
 
+    /// copy() -> ResourceSet
+    ///
     /// Returns a copy; memory is shared until one of the two changes.
     fn copy(&self) -> Self {
         Self::new(self.snapshot())

@@ -204,7 +204,8 @@ class Hostlist:
 
     def uniq(self) -> Self:
         """Sorts the list, leaves one of each host, and returns it."""
-        self._hosts.sort().uniq()
+        self._hosts.sort()
+        self._hosts.uniq()
         return self
 
 

@@ -11,6 +11,8 @@ use crate::shared::Shared;
 /// Bytes of a text, or hosts of a list, above which work releases the GIL.
 pub(super) const MIN_DETACHED_SIZE: usize = 4096;
 
+/// Hostlist(hosts: str | Iterable[str] | None = None, /, *, lenient: bool = False)
+///
 /// An ordered list of host names, repeats kept (RFC 29): a `collections.abc.MutableSequence` of str. See
 /// `penstock.hostlist`.
 ///

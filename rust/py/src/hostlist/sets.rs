@@ -59,6 +59,8 @@ impl Hostlist {
         self.replace(other, hostlist::Hostlist::symmetric_difference)
     }
 
+    /// union(*others: str | Iterable[str]) -> Hostlist
+    ///
     /// Return the hosts of this list and of all others, each once, in order of first occurrence.
     ///
     /// Args:
@@ -68,6 +70,8 @@ impl Hostlist {
         self.operate_all(others, hostlist::Hostlist::union)
     }
 
+    /// intersection(*others: str | Iterable[str]) -> Hostlist
+    ///
     /// Return the hosts of this list that are in all others, each once, in this list's order.
     ///
     /// Args:
@@ -77,6 +81,8 @@ impl Hostlist {
         self.operate_all(others, INTERSECTION)
     }
 
+    /// difference(*others: str | Iterable[str]) -> Hostlist
+    ///
     /// Return the hosts of this list that are in none of the others, each once, in this list's order.
     ///
     /// Args:
@@ -86,6 +92,8 @@ impl Hostlist {
         self.operate_all(others, DIFFERENCE)
     }
 
+    /// symmetric_difference(other: str | Iterable[str], /) -> Hostlist
+    ///
     /// Return the hosts that are in exactly one of the two, each once: those of this list, then those of the other.
     ///
     /// Args:
@@ -97,6 +105,8 @@ impl Hostlist {
         apply(other.py(), operation, &left, &right).map(Self::new)
     }
 
+    /// has_intersection(other: str | Iterable[str], /) -> bool
+    ///
     /// Return whether some host is in both lists.
     ///
     /// Args:
@@ -110,6 +120,8 @@ impl Hostlist {
         }))
     }
 
+    /// isdisjoint(other: str | Iterable[str], /) -> bool
+    ///
     /// Return whether no host is in both lists.
     ///
     /// Args:
@@ -119,6 +131,8 @@ impl Hostlist {
         self.has_intersection(other).map(|meets| !meets)
     }
 
+    /// issubset(other: str | Iterable[str], /) -> bool
+    ///
     /// Return whether every host of this list is in the other, however often in either.
     ///
     /// Args:
@@ -130,6 +144,8 @@ impl Hostlist {
         Ok(detach_if(other.py(), long, || left.is_subset(&right)))
     }
 
+    /// issuperset(other: str | Iterable[str], /) -> bool
+    ///
     /// Return whether every host of the other list is in this one, however often in either.
     ///
     /// Args:

@@ -31,6 +31,8 @@ pub(super) fn invalid(number: impl std::fmt::Display) -> PyErr {
     ))
 }
 
+/// IDset(ids: str | Iterable[int] | int | None = None, /, *, lenient: bool = False)
+///
 /// An ordered set of ids (RFC 22): a `collections.abc.MutableSet` of int. See `penstock.idset`.
 ///
 /// Args:
@@ -68,6 +70,8 @@ impl Ids for PyIdSet {
     }
 }
 
+/// FrozenIDset(ids: str | Iterable[int] | int | None = None, /, *, lenient: bool = False)
+///
 /// A set of ids (RFC 22) that does not change and has a hash: a `collections.abc.Set` of int. See `penstock.idset`.
 ///
 /// It equals an IDset, a set or a frozenset of the same ids, and has the hash of that frozenset.

@@ -60,6 +60,8 @@ impl PyFrozenIdSet {
         slf
     }
 
+    /// copy() -> FrozenIDset
+    ///
     /// Return the set itself: it does not change.
     fn copy(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf

@@ -121,6 +121,8 @@ macro_rules! reading_methods {
                 None
             }
 
+            /// union(*others: str | Iterable[int]) -> Self
+            ///
             /// Return the ids of this set and of all others.
             ///
             /// Args:
@@ -130,6 +132,8 @@ macro_rules! reading_methods {
                 operate_all(self, others, IdSet::union)
             }
 
+            /// intersection(*others: str | Iterable[int]) -> Self
+            ///
             /// Return the ids of this set that are in all others.
             ///
             /// Args:
@@ -139,6 +143,8 @@ macro_rules! reading_methods {
                 operate_all(self, others, IdSet::intersection)
             }
 
+            /// difference(*others: str | Iterable[int]) -> Self
+            ///
             /// Return the ids of this set that are in none of the others.
             ///
             /// Args:
@@ -148,6 +154,8 @@ macro_rules! reading_methods {
                 operate_all(self, others, IdSet::difference)
             }
 
+            /// symmetric_difference(other: str | Iterable[int], /) -> Self
+            ///
             /// Return the ids that are in exactly one of the two sets.
             ///
             /// Args:
@@ -159,6 +167,8 @@ macro_rules! reading_methods {
                 Ok(Self::of(apply(other.py(), operation, &left, &right)))
             }
 
+            /// isdisjoint(other: str | Iterable[int], /) -> bool
+            ///
             /// Return whether the two have no id in common.
             ///
             /// Args:
@@ -168,6 +178,8 @@ macro_rules! reading_methods {
                 Ok(self.snapshot(other.py()).is_disjoint(&required(other)?))
             }
 
+            /// has_intersection(other: str | Iterable[int], /) -> bool
+            ///
             /// Return whether the two have an id in common.
             ///
             /// Args:
@@ -177,6 +189,8 @@ macro_rules! reading_methods {
                 Ok(self.snapshot(other.py()).intersects(&required(other)?))
             }
 
+            /// issubset(other: str | Iterable[int], /) -> bool
+            ///
             /// Return whether all ids are in the other.
             ///
             /// Args:
@@ -186,6 +200,8 @@ macro_rules! reading_methods {
                 Ok(self.snapshot(other.py()).is_subset(&required(other)?))
             }
 
+            /// issuperset(other: str | Iterable[int], /) -> bool
+            ///
             /// Return whether all ids of the other are in this set.
             ///
             /// Args:
@@ -195,16 +211,22 @@ macro_rules! reading_methods {
                 Ok(self.snapshot(other.py()).is_superset(&required(other)?))
             }
 
+            /// first() -> int | None
+            ///
             /// Return the lowest id, None if the set is empty.
             fn first(&self, py: Python<'_>) -> Option<u32> {
                 self.with(py, IdSet::first)
             }
 
+            /// last() -> int | None
+            ///
             /// Return the greatest id, None if the set is empty.
             fn last(&self, py: Python<'_>) -> Option<u32> {
                 self.with(py, IdSet::last)
             }
 
+            /// next(member: int, /) -> int | None
+            ///
             /// Return the lowest id above another, None without one.
             ///
             /// Args:
@@ -215,6 +237,8 @@ macro_rules! reading_methods {
                 Ok(self.with(member.py(), |set| set.next(id)))
             }
 
+            /// prev(member: int, /) -> int | None
+            ///
             /// Return the greatest id below another, None without one.
             ///
             /// Args:
@@ -225,6 +249,8 @@ macro_rules! reading_methods {
                 Ok(self.with(member.py(), |set| set.prev(id)))
             }
 
+            /// nth(n: int, /) -> int
+            ///
             /// Return the id at a position; `ids.nth(n)` is `ids[n]`.
             ///
             /// Args:
@@ -240,6 +266,8 @@ macro_rules! reading_methods {
                 id.ok_or_else(|| PyIndexError::new_err("IDset index out of range"))
             }
 
+            /// index(member: int, /) -> int
+            ///
             /// Return the position of an id in ascending order, from 0.
             ///
             /// Args:
@@ -254,6 +282,8 @@ macro_rules! reading_methods {
                 index.ok_or_else(|| NotFoundError::new_err(format!("id {id} is not in the set")))
             }
 
+            /// ranges() -> list[range]
+            ///
             /// Return the ranges of the canonical text, ascending, as `range` objects: `1-3` is `range(1, 4)`.
             fn ranges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
                 let set = self.snapshot(py);
@@ -264,11 +294,15 @@ macro_rules! reading_methods {
                 PyList::new(py, ranges.collect::<PyResult<Vec<_>>>()?)
             }
 
+            /// expand() -> list[int]
+            ///
             /// Return the ids as a list of int, ascending.
             fn expand<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
                 PyList::new(py, self.snapshot(py).iter())
             }
 
+            /// split(parts: int, /) -> list[Self]
+            ///
             /// Split into parts, lower ids first, whose sizes differ by at most one, larger parts first.
             ///
             /// Args:
@@ -284,6 +318,8 @@ macro_rules! reading_methods {
                 Ok(set.split(parts).into_iter().map(Self::of).collect())
             }
 
+            /// encode(*, brackets: bool = False) -> str
+            ///
             /// Return the canonical text (RFC 22): ascending, ranges folded.
             ///
             /// Args:
@@ -298,6 +334,8 @@ macro_rules! reading_methods {
                 }
             }
 
+            /// to_numpy() -> Any
+            ///
             /// Return the ids as a numpy array of uint32, ascending. The caller owns it.
             ///
             /// Without numpy, `memoryview(ids)` gives the same numbers, read-only.
@@ -309,6 +347,8 @@ macro_rules! reading_methods {
                 slf.py().import("numpy")?.call_method1("array", (view,))
             }
 
+            /// from_numpy(array: Buffer, /) -> Self
+            ///
             /// Make a set of the numbers of an array: numpy's, or anything else with the buffer protocol.
             ///
             /// Args:
@@ -323,6 +363,8 @@ macro_rules! reading_methods {
                 buffer::required(array).map(Self::of)
             }
 
+            /// parse_lenient(text: str, /) -> tuple[Self, list[str]]
+            ///
             /// Read a text that does not quite follow RFC 22, and report the corrections.
             ///
             /// Args:

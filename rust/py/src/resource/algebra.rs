@@ -1,6 +1,6 @@
 //! `ResourceSet`s combined, and parts of them.
 
-use penstock_rset::{Error, Operation};
+use penstock_rset::Operation;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -41,6 +41,8 @@ impl PyResourceSet {
 
 #[pymethods]
 impl PyResourceSet {
+    /// union(other: ResourceSet, *, scheduling: Literal['left', 'drop'] | None = None) -> ResourceSet
+    ///
     /// Returns the cores and gpus that are in either set.
     ///
     /// Times are this set's. `nslots` is the sum if both have it and share nothing.
@@ -65,6 +67,8 @@ impl PyResourceSet {
         self.combine(other, Operation::Union, scheduling)
     }
 
+    /// intersection(other: ResourceSet, *, scheduling: Literal['left', 'drop'] | None = None) -> ResourceSet
+    ///
     /// Returns the cores and gpus that are in both sets.
     ///
     /// Ranks without remaining resources are omitted. The set starts with the later of both, and ends with the
@@ -77,6 +81,8 @@ impl PyResourceSet {
         self.combine(other, Operation::Intersection, scheduling)
     }
 
+    /// difference(other: ResourceSet, *, scheduling: Literal['left', 'drop'] | None = None) -> ResourceSet
+    ///
     /// Returns the cores and gpus that are in this set but not in the other.
     ///
     /// Ranks without remaining resources are omitted. Times and properties are this set's. The arguments are those of
@@ -89,6 +95,8 @@ impl PyResourceSet {
         self.combine(other, Operation::Difference, scheduling)
     }
 
+    /// symmetric_difference(other: ResourceSet, *, scheduling: Literal['left', 'drop'] | None = None) -> ResourceSet
+    ///
     /// Returns the cores and gpus that are in exactly one of the sets.
     ///
     /// It is the union of the two differences. The arguments are those of `union`.
@@ -124,6 +132,8 @@ impl PyResourceSet {
         }
     }
 
+    /// append(other: ResourceSet, *, scheduling: Literal['left', 'drop'] | None = None) -> ResourceSet
+    ///
     /// Returns this set's nodes and the other's, renumbered to follow this set's last rank.
     ///
     /// Times are this set's; `nslots` is the sum if both have it. The arguments are those of `union`.
@@ -135,27 +145,32 @@ impl PyResourceSet {
         self.combine(other, Operation::Append, scheduling)
     }
 
+    /// issubset(other: ResourceSet) -> bool
+    ///
     /// Returns whether every rank, core and gpu of this set is in the other; hosts are not compared.
     fn issubset(&self, other: &Bound<'_, Self>) -> bool {
         self.snapshot().is_subset(&other.get().snapshot())
     }
 
+    /// isdisjoint(other: ResourceSet) -> bool
+    ///
     /// Returns whether the sets share no core and no gpu; hosts are not compared.
     fn isdisjoint(&self, other: &Bound<'_, Self>) -> bool {
         self.snapshot().is_disjoint(&other.get().snapshot())
     }
 
+    /// restrict(*, ranks: str | Iterable[int] | None = None, hosts: str | Iterable[str] | None = None, constraint: Mapping[str, Any] | str | None = None) -> ResourceSet
+    ///
     /// Returns the nodes that match all arguments.
     ///
     /// Args:
     ///     ranks: their ranks; ranks outside the set are ignored.
-    ///     hosts: their hosts.
+    ///     hosts: their hosts; hosts outside the set are ignored (`host_ranks` rejects them).
     ///     constraint: a constraint (RFC 31) as a dict or as JSON text, or the short text of RFC 35: properties
     ///         (with `^` in front: must be absent), host names, ranks, and, or, not. Hosts outside
     ///         the set are ignored.
     ///
     /// Raises:
-    ///     NotFoundError: a host of `hosts` is not in the set; the text names all missing hosts.
     ///     JobspecError: `constraint` is invalid.
     ///     ResourceSetError: the set has `scheduling` alone.
     ///     TypeError: no argument is given.
@@ -185,21 +200,25 @@ impl PyResourceSet {
         let hosts = hosts.map(convert::hosts).transpose()?;
         let constraint = constraint.map(constraint::extract).transpose()?;
         let restrict = || {
-            let hosts = hosts.map(|hosts| set.ranks_on_all(&hosts)).transpose()?;
+            let hosts = hosts.map(|hosts| set.ranks_on(&hosts));
             let met = constraint.map(|constraint| constraint::matching(&set, &constraint));
             let wanted = [ranks, hosts, met].into_iter().flatten();
             let wanted = wanted.reduce(|wanted, more| wanted.intersection(&more));
-            Ok::<_, Error>(set.restrict(&wanted.unwrap_or_default()))
+            set.restrict(&wanted.unwrap_or_default())
         };
         let part = detach_if(py, set.nnodes() > MIN_DETACHED_SIZE, restrict);
-        part.map(Self::new).map_err(raised)
+        Ok(Self::new(part))
     }
 
+    /// rerank() -> ResourceSet
+    ///
     /// Makes a set of the same nodes in the same order with the ranks 0, 1, 2 …
     fn rerank(&self) -> PyResult<Self> {
         Ok(Self::new(self.ranked()?.rerank()))
     }
 
+    /// without_local_properties() -> ResourceSet
+    ///
     /// Makes a set without the properties that start with `+`, as a job's R has to be.
     fn without_local_properties(&self) -> Self {
         Self::new(self.snapshot().without_local_properties())

@@ -10,6 +10,8 @@ use crate::shared::Shared;
 
 /// Bytes of a text, or nodes of a set, above which work releases the GIL.
 pub(super) const MIN_DETACHED_SIZE: usize = 4096;
+/// ResourceSet(source: ResourceSet | str | bytes | bytearray | Mapping[str, Any] | None = None, /)
+///
 /// Which cores and gpus of which execution targets: *R* of RFC 20, version 1.
 ///
 /// A set maps ranks to their host and to sets of cores and gpus. It has properties, a start and an end time, and
