@@ -38,6 +38,12 @@ const EPOCH_META: &str = "epoch_ms";
 
 const MILLISECONDS_PER_DAY: u64 = 24 * 60 * 60 * 1000;
 
+/// Added to the time of an event for the next one of the same moment, in seconds.
+const EVENT_STEP_S: f64 = 1e-6;
+
+/// The longest time by which events are ahead of the clock, in seconds.
+const MAX_EVENT_LEAD_S: f64 = 1.0;
+
 /// The greatest number of inactive jobs that a call has read from the store and still has in memory.
 const MAX_LOADED_JOBS: usize = 1000;
 
@@ -87,6 +93,7 @@ impl ExecService {
 pub(crate) struct Context {
     /// The time of this call, seconds since the epoch.
     pub(crate) now: f64,
+    last_event_time: f64,
     pub(crate) settings: Settings,
     /// The number of changes of settings by which the scheduler is sent other jobspecs.
     pub(crate) redactions: u64,
@@ -133,6 +140,7 @@ impl Context {
         let (jobs, writers) = Jobs::new();
         let cx = Self {
             now,
+            last_event_time: 0.0,
             settings,
             redactions: 0,
             jobs,
@@ -318,8 +326,22 @@ impl Context {
         })
     }
 
+    /// The time of an event that is logged now. No two events have the same: a reader of the journal continues after the
+    /// time of the last event that it has seen.
+    pub(crate) fn event_time(&mut self) -> f64 {
+        let lead = self.last_event_time - self.now;
+        // A clock that is set back by more than that is followed.
+        self.last_event_time = if (0.0..MAX_EVENT_LEAD_S).contains(&lead) {
+            self.last_event_time + EVENT_STEP_S
+        } else {
+            self.now
+        };
+        self.last_event_time
+    }
+
     /// Logs an event of a job and applies it to the job's record.
     pub(crate) fn log(&mut self, id: JobId, mut event: Event) {
+        event.timestamp = self.event_time();
         if let Some(before) = self.jobs.log(id, &event) {
             event.document = None;
             let after = self.jobs.record(id).map_or(before, Record::state);

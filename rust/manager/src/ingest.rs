@@ -375,14 +375,14 @@ impl Submission {
             version: Submit::VERSION,
         };
         let mut copies = Copies::new(userid, &stored);
-        copies.log(&Event::with(cx.now, eventlog::SUBMIT, &context));
+        copies.log(&Event::with(cx.event_time(), eventlog::SUBMIT, &context));
         if stored.spec.dependencies.is_empty() {
             // The events that the steps of each job would log at once.
             let priority = copies.record().due_priority();
-            copies.log(&Event::new(cx.now, eventlog::VALIDATE));
-            copies.log(&Event::new(cx.now, eventlog::DEPEND));
+            copies.log(&Event::new(cx.event_time(), eventlog::VALIDATE));
+            copies.log(&Event::new(cx.event_time(), eventlog::DEPEND));
             let priority = eventlog::Priority { priority };
-            copies.log(&Event::with(cx.now, eventlog::PRIORITY, &priority));
+            copies.log(&Event::with(cx.event_time(), eventlog::PRIORITY, &priority));
         }
         if count > 1 {
             cx.store_common_events(&mut copies, first, last);

@@ -63,6 +63,35 @@ fn run(bench: &mut Bench, id: u64, status: i32) -> Vec<Message> {
     out
 }
 
+fn times(bench: &mut Bench, id: u64) -> Vec<f64> {
+    let log = bench.log(id);
+    let times = log.iter().map(|event| event["timestamp"].as_f64().unwrap());
+    times.collect()
+}
+
+#[test]
+fn events_of_one_moment_have_different_times() {
+    let mut bench = bench();
+    let begin = bench.now;
+    let ids = [submit(&mut bench, 0).0, submit(&mut bench, 0).0];
+    for id in ids {
+        run(&mut bench, id, 0);
+    }
+    let mut all: Vec<f64> = ids.iter().flat_map(|id| times(&mut bench, *id)).collect();
+    for id in ids {
+        assert!(times(&mut bench, id).is_sorted_by(|before, after| before < after));
+    }
+    all.sort_by(f64::total_cmp);
+    assert!(all.is_sorted_by(|before, after| before < after));
+    let moments = begin..bench.now + 0.001;
+    assert!(all.iter().all(|time| moments.contains(time)));
+    // A clock that is set back is followed.
+    bench.now -= 3600.0;
+    let (id, _) = submit(&mut bench, 0);
+    let now = bench.now;
+    assert_eq!(times(&mut bench, id).first(), Some(&now));
+}
+
 #[test]
 fn a_journal_has_the_past_events_and_then_each_further_one_once() {
     let mut bench = bench();

@@ -80,8 +80,12 @@ struct StartEvents {
     online: IdSet,
 }
 
-/// The time between two of these events, in seconds.
-const START_EVENT_STEP_S: f64 = 1e-6;
+/// The time between two events of one moment, in seconds: a reader of the journal continues after the time of the last
+/// event that it has seen.
+const EVENT_STEP_S: f64 = 1e-6;
+
+/// The longest time by which events are ahead of the clock, in seconds.
+const MAX_EVENT_LEAD_S: f64 = 1.0;
 
 impl StartEvents {
     /// `restart`, `online` and `resource-define`.
@@ -99,7 +103,7 @@ impl StartEvents {
         let mut time = self.time;
         let rows = contexts.into_iter().map(|(name, context)| {
             let row = json!({"timestamp": time, "name": name, "context": context});
-            time += START_EVENT_STEP_S;
+            time += EVENT_STEP_S;
             row
         });
         rows.filter_map(|row| match row {
@@ -126,6 +130,7 @@ pub struct ResourceModule {
     executable: Option<IdSet>,
     /// The number of events in the eventlog.
     events: u64,
+    last_event_time: f64,
     /// Effects to be performed before the next message is handled.
     effects: Vec<Effect>,
     /// Responses to be sent once the events that they report are durable.
@@ -175,6 +180,8 @@ impl ResourceModule {
             monitors: Vec::new(),
             executable,
             events,
+            // Of the last one of the start.
+            last_event_time: now + EVENT_STEP_S + EVENT_STEP_S,
             effects: Vec::new(),
             responses: Vec::new(),
             changed: false,
@@ -207,7 +214,7 @@ impl ResourceModule {
         }
         let lines = changes.into_iter().map(|change| {
             let event = Event {
-                timestamp: now,
+                timestamp: self.event_time(now),
                 change,
             };
             event.to_json()
@@ -285,10 +292,22 @@ impl ResourceModule {
         self.effects.push(Effect::Append(line));
     }
 
+    /// The time of an event that happens now; no two events have the same.
+    fn event_time(&mut self, now: f64) -> f64 {
+        let lead = self.last_event_time - now;
+        // A clock that is set back by more than that is followed.
+        self.last_event_time = if (0.0..MAX_EVENT_LEAD_S).contains(&lead) {
+            self.last_event_time + EVENT_STEP_S
+        } else {
+            now
+        };
+        self.last_event_time
+    }
+
     /// Applies an event and appends it to the eventlog: both, or neither.
     fn record(&mut self, change: Change, now: f64) -> Result<(), Error> {
         let event = Event {
-            timestamp: now,
+            timestamp: self.event_time(now),
             change,
         };
         let mut next = self.ledger.clone();

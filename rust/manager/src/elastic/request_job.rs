@@ -104,7 +104,7 @@ pub(super) fn add_request_job(
         flags: 0,
         version: Submit::VERSION,
     };
-    let submit = Event::with(cx.now, eventlog::SUBMIT, &context);
+    let submit = Event::with(cx.event_time(), eventlog::SUBMIT, &context);
     cx.add_job(id, userid, &stored, &submit);
     let event = Event::with(cx.now, eventlog::REQUEST, request);
     table.log(cx, id, event);
