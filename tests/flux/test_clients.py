@@ -88,6 +88,19 @@ def test_listings_show_jobs_nodes_and_services(flux):
     assert flux("jobs", "-n") == ""
 
 
+def test_a_held_job_is_released(flux):
+    assert flux("queue", "idle") == "0 jobs\n"
+    job = flux("submit", "--urgency=hold", "true").strip()
+    assert flux("queue", "idle") == "1 jobs\n"
+    assert (
+        flux.run("job", "urgency", "-v", job, "default").stderr.strip() == "old urgency: job held"
+    )
+    flux("job", "wait-event", "--timeout=100", job, "clean")
+    assert "is inactive" in flux.run("job", "urgency", job, "5").stderr
+    assert flux("job", "purge", "--force") == "purged 0 inactive jobs, 1 remaining\n"
+    assert flux("job", "purge", "--force", "--num-limit=0").startswith("purged 1 inactive jobs")
+
+
 WAITING = """
 import flux, flux.job
 from flux.job import JobspecV1, JournalConsumer

@@ -108,7 +108,7 @@ def test_configured_limits_purge_jobs(start, tmp_path):
 def test_every_service_answers_ping_and_stats(start):
     with start("--nodes", "1", "--cores", "1") as instance, Client(instance.uri) as client:
         submit(client)
-        assert client.rpc("job-manager.idle") == {}
+        assert client.rpc("job-manager.idle") == {"pending": 0}
         for service in ("job-manager", "job-list", "job-info", "job-ingest", "kvs"):
             assert client.rpc(f"{service}.ping", {"seq": 3})["seq"] == 3
             assert "active_jobs" in client.rpc(f"{service}.stats-get")

@@ -103,7 +103,15 @@ pub struct UrgencyRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrgencyResponse {
     /// The previous urgency.
+    #[serde(rename = "old_urgency")]
     pub old: u8,
+}
+
+/// The response to `idle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleResponse {
+    /// The number of pending jobs.
+    pub pending: u64,
 }
 
 /// `job-manager.prioritize`: sets priorities, in place of those computed from urgencies.
@@ -470,6 +478,7 @@ impl Payload for MatchingJobsResponse {}
 impl Payload for KillRequest {}
 impl Payload for UrgencyRequest {}
 impl Payload for UrgencyResponse {}
+impl Payload for IdleResponse {}
 impl Payload for PrioritizeRequest {}
 impl Payload for MemoRequest {}
 impl Payload for UpdateRequest {}

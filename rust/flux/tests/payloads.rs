@@ -188,7 +188,8 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<job_manager::BulkResponse>(r#"{"count":1,"errors":{"2":"no job ƒ3"}}"#);
     round_trip::<job_manager::KillRequest>(r#"{"signum":9}"#);
     round_trip::<job_manager::UrgencyRequest>(r#"{"urgency":31}"#);
-    round_trip::<job_manager::UrgencyResponse>(r#"{"old":16}"#);
+    round_trip::<job_manager::IdleResponse>(r#"{"pending":2}"#);
+    round_trip::<job_manager::UrgencyResponse>(r#"{"old_urgency":16}"#);
     round_trip::<job_manager::PrioritizeRequest>(r#"{"jobs":[[1,-1]]}"#);
     round_trip::<job_manager::MemoRequest>(r#"{"id":1,"memo":{"a":null,"b":{"c":1}}}"#);
     round_trip::<job_manager::UpdateRequest>(

@@ -152,10 +152,12 @@ impl Purger {
             }
             Selection::Unchecked(Vec::new(), ids.into_iter())
         } else {
-            // Negative is unlimited, as in Flux; without limits all inactive jobs go.
+            // Without a key for a limit all inactive jobs go. Flux's command always sends both: negative is no limit, and
+            // without one no job goes.
+            let is_all = purge.age_limit.is_none() && purge.num_limit.is_none();
             let age = purge.age_limit.filter(|age| *age >= 0.0);
             let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
-            let num = num.or(age.is_none().then_some(0));
+            let num = num.or(is_all.then_some(0));
             let mut count = 0;
             let excess = Excess { age, num };
             let last = excess.of(census, cx.now).inspect(|_| count += 1).last();

@@ -113,6 +113,16 @@ fn many_named_jobs_are_checked_in_slices_before_any_is_removed() {
 }
 
 #[test]
+fn limits_that_are_switched_off_purge_no_job() {
+    let mut bench = Bench::new();
+    let jobs = ended(&mut bench, 3);
+    let off = json!({"age_limit": -1.0, "num_limit": -1, "batch": 50, "force": true});
+    assert_eq!(purge(&mut bench, &off), json!({"count": 0, "inactives": 3}));
+    assert_eq!(known(&mut bench).len(), jobs.len());
+    assert_eq!(purge(&mut bench, &json!({"force": true}))["count"], 3);
+}
+
+#[test]
 fn active_jobs_stay_and_only_the_owner_purges() {
     let mut bench = Bench::new();
     ended(&mut bench, 1);
@@ -300,6 +310,7 @@ fn drain_waits_for_the_last_active_job_and_idle_for_the_last_running_one() {
     let out = bench.end(running, 0);
     let answered: Vec<_> = out.iter().map(penstock_wire::Message::topic).collect();
     assert_eq!(answered, ["sched.free", "job-manager.idle"]);
+    assert_eq!(common::body(&out[1]), json!({"pending": 1}));
     let out = bench.request(
         "job-manager.raise",
         &json!({"id": pending, "type": "cancel"}),

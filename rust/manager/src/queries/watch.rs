@@ -6,7 +6,7 @@ use penstock_flux::errno::ECANCELED;
 use penstock_flux::eventlog;
 use penstock_flux::job_info::EventlogWatchResponse;
 use penstock_flux::job_list::{ListResponse, Row, WaitRequest};
-use penstock_flux::job_manager::{OutstandingStats, QueueRequest};
+use penstock_flux::job_manager::{IdleResponse, OutstandingStats, QueueRequest};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -283,8 +283,12 @@ impl Watchers {
         self.drains.retain(|drain, requests| {
             let is_reached = drain.is_reached(census);
             if is_reached {
+                let pending = census.tally(drain.queue.as_deref()).active();
                 for request in requests {
-                    cx.respond_empty(request);
+                    match drain.jobs {
+                        Drained::Active => cx.respond_empty(request),
+                        Drained::Running => cx.respond_with(request, &IdleResponse { pending }),
+                    }
                 }
             }
             !is_reached
