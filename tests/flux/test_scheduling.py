@@ -118,7 +118,12 @@ def test_no_job_is_lost_while_brokers_are_killed_and_run_again(start_cluster):
                 pass
             for rank in lost:
                 flux.broker("run", rank)
-            flux.flux("queue", "drain", f"--timeout={TIMEOUT_S}")
+            drained = flux.run("queue", "drain", f"--timeout={TIMEOUT_S - 20}")
+            assert drained.returncode == 0, (
+                flux.flux("jobs", "-no", "{id} {state} {nnodes} {nodelist} {annotations.sched}"),
+                flux.flux("resource", "list"),
+                flux.stats(),
+            )
             while flux.flux("resource", "list", "-s", "down", "-no", "{nnodes}") != "0":
                 pass
         assert flux.flux("resource", "list", "-s", "allocated", "-no", "{nnodes}") == "0"
