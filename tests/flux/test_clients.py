@@ -131,6 +131,53 @@ def test_scripts_wait_for_jobs_and_follow_all_events(flux):
     flux("job", "wait", "--all")
 
 
+BATCH = """
+import flux, flux.job
+from flux.job import JobspecV1
+
+handle = flux.Flux()
+script = "#!/bin/sh\\nflux run -n2 echo task\\n"
+spec = JobspecV1.from_batch(content=script, nslots=2, time_limit="5m", output="out")
+job = flux.job.submit(handle, spec)
+names = [event.name for event in flux.job.event_watch(handle, job)]
+print(names[-1], flux.job.result(handle, job).returncode, open("out").read().split())
+"""
+
+FUTURES = """
+import concurrent.futures
+import flux, flux.job
+from flux.job import FluxExecutor, JobList, JobspecV1
+
+started = []
+with FluxExecutor() as executor:
+    scripts = [["sh", "-c", f"exit {code}"] for code in range(3)]
+    futures = [executor.submit(JobspecV1.from_command(script)) for script in scripts]
+    for future in futures:
+        future.add_event_callback("start", lambda future, event: started.append(future.jobid()))
+    endless = executor.submit(JobspecV1.from_command(["sleep", "inf"]))
+    endless.add_event_callback(
+        "start", lambda future, event: flux.job.cancel(flux.Flux(), future.jobid())
+    )
+    codes = sorted(future.result() for future in concurrent.futures.as_completed(futures))
+    error = endless.exception()
+jobs = JobList(flux.Flux(), filters=["completed", "failed"]).jobs()
+assert sorted(started) == sorted(job.id for job in jobs), (started, jobs)
+print(codes, type(error).__name__, error.type, sorted(job.returncode for job in jobs))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        (BATCH, "clean 0 ['task', 'task']"),
+        (FUTURES, "[0, 1, 2] JobException cancel [0, 1, 2]"),
+    ],
+)
+def test_programs_of_users_run_unchanged(flux, script, output):
+    """Subjects of the documentation of flux-core's Python package, in programs of our own."""
+    assert flux("python", "-c", script).strip() == output
+
+
 def test_the_log_of_resources_is_that_of_the_instance(flux):
     flux("resource", "drain", "1", "for a test")
     log = flux("resource", "eventlog", "--format=json").splitlines()
