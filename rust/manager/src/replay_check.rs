@@ -436,6 +436,42 @@ mod tests {
     }
 
     #[test]
+    fn no_timer_of_an_ended_job_is_expected() {
+        let mut cx = context(Settings::default());
+        let mut elastic = Elastic::default();
+        let id = running_job(&mut cx);
+        let loan = json!({
+            "nodes": 1, "cpus": 4, "gpus": 0, "whole": true, "own": true, "hosts": "n1",
+            "until": cx.now + 60.0,
+        });
+        let end = json!({"seq": 1, "status": 0, "reason": "", "results": [], "lent": [loan]});
+        for (name, context) in [
+            (
+                "penstock.alloc-request",
+                json!({"seq": 1, "directive": "release", "nodes": 1}),
+            ),
+            ("penstock.alloc-end", end),
+        ] {
+            let event = Event::with(cx.now, name, &context);
+            elastic.replay(id, &event);
+            cx.log(id, event);
+        }
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "a timer of its eventlog is not set:");
+        // A restart resumes the jobs that have not ended.
+        for (name, context) in [
+            ("finish", json!({"status": 0})),
+            ("release", json!({"ranks": "all", "final": true})),
+            ("free", json!({})),
+            ("clean", json!({})),
+        ] {
+            cx.log(id, Event::with(cx.now, name, &context));
+        }
+        cx.claims.drop(id);
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+    }
+
+    #[test]
     fn a_request_job_that_is_not_counted_is_found() {
         let mut cx = context(Settings::default());
         let mut elastic = Elastic::default();

@@ -144,8 +144,11 @@ impl RequestTable {
     }
 
     /// The times of the timers that follow from a job's events: the end of a running request job, the
-    /// timeouts of open requests and the ends of loans.
+    /// timeouts of open requests and the ends of loans. None if the job has ended.
     pub(super) fn times_of(&self, record: &Record) -> Vec<f64> {
+        if record.state() == State::Inactive {
+            return Vec::new();
+        }
         let is_running = record.elastic_request().is_some() && record.state() == State::Run;
         let end = record.expiration().filter(|_| is_running);
         let account = self.account(record.id());
