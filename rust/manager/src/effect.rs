@@ -117,6 +117,8 @@ pub(crate) enum Effect {
     ElasticRequested(JobId),
     /// The scheduler has denied the request of a job that carries a PMIx request and is still in SCHED.
     ElasticDenied { id: JobId, note: String },
+    /// A PMIx request has begun: respond to its caller that it is queued, unless it has ended meanwhile.
+    ElasticBegun(RequestKey),
     /// The scheduler has disconnected or was suspended.
     SchedulerLost,
     /// The scheduler has agreed to a new expiration, or there is none that could object.

@@ -157,6 +157,7 @@ impl Manager {
             }
             Effect::ElasticRequested(id) => self.elastic.queue_probe(id),
             Effect::ElasticDenied { id, note } => self.elastic.follow_denial(cx, id, &note),
+            Effect::ElasticBegun(key) => self.elastic.report_queued(cx, key),
             Effect::SchedulerLost => self.elastic.forget_probes(cx),
             Effect::ExpirationAccepted(change) => expiration::accept(cx, change),
             Effect::ExpirationRejected { id, cause, error } => {

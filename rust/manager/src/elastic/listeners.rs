@@ -45,9 +45,9 @@ impl Listeners {
         self.callers.insert(key, caller);
     }
 
-    /// Whether the caller of a request waits for its end.
-    pub(super) fn is_awaited(&self, key: RequestKey) -> bool {
-        self.callers.contains_key(&key)
+    /// The caller of a request, which waits for its end.
+    pub(super) fn caller(&self, key: RequestKey) -> Option<&Message> {
+        self.callers.get(&key)
     }
 
     /// Removes the caller of a request.

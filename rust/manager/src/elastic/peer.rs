@@ -17,7 +17,7 @@ use super::time::TimeShare;
 use super::{grant, loan, query, release, time};
 use crate::authorize::{Permission, PermittedJob};
 use crate::context::Context;
-use crate::effect::{ProbeAnswer, ProbeId, RequestKey};
+use crate::effect::{Effect, ProbeAnswer, ProbeId, RequestKey};
 use crate::event::Event;
 #[cfg(debug_assertions)]
 use crate::record::Record;
@@ -141,16 +141,27 @@ impl Elastic {
                 self.requests.begin(cx, &call, entry);
             }
             self.requests.end(cx, key, &End::denied(denial));
-        } else if message.is_streaming() && self.requests.listeners.is_awaited(key) {
-            let alloc = self.requests.table.entry(key).and_then(|entry| entry.alloc);
-            let queued = pmix::QueuedResponse {
-                status: Status::QUEUED.0,
-                queued: true,
-                id: request.id.as_deref().map(Text::from),
-                alloc: alloc.map(|alloc| alloc.to_string().into()),
-            };
-            cx.respond_with(message, &queued);
+        } else if message.is_streaming() {
+            // The request ends before this is performed if an effect of its start ends it.
+            cx.add_effect(Effect::ElasticBegun(key));
         }
+    }
+
+    /// Responds to the caller of a request that it is queued, if it is.
+    pub(crate) fn report_queued(&self, cx: &mut Context, key: RequestKey) {
+        let Some(caller) = self.requests.listeners.caller(key) else {
+            return;
+        };
+        let Some(entry) = self.requests.table.entry(key) else {
+            return;
+        };
+        let queued = pmix::QueuedResponse {
+            status: Status::QUEUED.0,
+            queued: true,
+            id: entry.id.as_deref().map(Text::from),
+            alloc: entry.alloc.map(|alloc| alloc.to_string().into()),
+        };
+        cx.respond_with(caller, &queued);
     }
 
     /// Carries out a request by its directive.

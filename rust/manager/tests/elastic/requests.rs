@@ -412,6 +412,19 @@ fn a_stream_reports_that_its_request_is_queued() {
 }
 
 #[test]
+fn a_stream_has_no_response_after_its_end() {
+    let (mut bench, job) = start(settings());
+    bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    // Without a scheduler that could object, the time is granted at once.
+    let time = json!({"key": "pmix.alloc.time", "value": 60});
+    let out = bench.stream("pmix.alloc", &call(job, "extend", &json!([time])));
+    let responses = out.iter().filter(|message| message.topic() == "pmix.alloc");
+    let errnums: Vec<u32> = responses.map(penstock_wire::Message::errnum).collect();
+    assert_eq!(errnums, [0, 61]);
+    assert_eq!(answer(&out).0, 0);
+}
+
+#[test]
 fn a_request_stays_open_after_its_caller_has_disconnected() {
     let (mut bench, job) = start(settings());
     let out = bench.request_as(
