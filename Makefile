@@ -12,7 +12,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
+.PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst test-dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
 	bench-attacks bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
 	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements
@@ -20,7 +20,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
 
-test: test-rust test-python  ## Everything that CI tests
+test: test-rust test-python test-dst  ## Everything that CI tests
 
 # The random tests draw from SEED: a run of one version always tests the same cases.
 SEED ?= 20
@@ -188,6 +188,10 @@ dst:  ## N simulated runs of an instance under faults drawn from SEED: no invari
 
 # The daemon's classes in Python, with faults of its parts: the same for them.
 SIMULATION := PYTHONPATH=tests/support $(BIN)/python -m tests.simulation
+
+# The profile of the extension under test, whose crates are built already.
+test-dst:  ## The first 1000 seeds; the job manager compares live and replayed state
+	cargo run --profile checked --locked --package penstock-dst -- --seeds 1000
 
 dst-daemon: $(VENV)/.checked  ## N simulated runs of the daemon's Python under faults drawn from SEED: no invariant is violated
 	$(SIMULATION).run $(if $(SCRIPT),--script $(SCRIPT),--seeds $(N) --seed $(SEED))

@@ -30,6 +30,9 @@ SWITCH = """({{ static ON: std::sync::OnceLock<bool> = std::sync::OnceLock::new(
         on
     }}) }})"""
 VIOLATION = re.compile(r"^seed (\d+): ([a-z-]+): (.*)$", re.MULTILINE)
+REPLAYED = re.compile(r"^after (\d+) steps: ([a-z-]+): ", re.MULTILINE)
+# The lines of a script that are no steps.
+OPTIONS = ("scheduler ", "hooks ", "inactive-num-limit ", "guests ")
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,43 @@ def build(plants: list[Plant]) -> Path:
     return TREE / "target" / "checked" / "penstock-dst"
 
 
+def execute(program: Path, plant: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs the simulation with a bug."""
+    environment = {**os.environ, VARIABLE: plant}
+    command = [str(program), *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 def search(program: Path, plant: str, seeds: int) -> tuple[re.Match[str] | None, str]:
     """Runs the seeds with a bug. Returns the first violation, and standard error."""
-    command = [program, "--whole", "--seed", "1", "--seeds", str(seeds)]
-    environment = {**os.environ, VARIABLE: plant}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = execute(program, plant, "--whole", "--seed", "1", "--seeds", str(seeds))
     return VIOLATION.search(done.stdout), done.stderr
 
 
+def shorten(program: Path, plant: str, seed: str, invariant: str) -> str:
+    """Shortens the script of a seed, and replays it: its number of steps, or what is wrong."""
+    done = execute(program, plant, "--seed", seed, "--seeds", "1")
+    found = VIOLATION.search(done.stdout)
+    if found is None or found[2] != invariant:
+        return "not repeated"
+    # The text of a panic has several lines.
+    text = "scheduler " + done.stdout.partition("\nscheduler ")[2].partition("\n\n")[0]
+    path = TREE / "script.txt"
+    path.write_text(text + "\n")
+    # The first line: the state that a panic shows has maps, whose order differs.
+    outputs = [execute(program, plant, "--script", str(path)).stdout for _ in range(2)]
+    first, second = (output.partition("\n")[0] for output in outputs)
+    replayed = REPLAYED.search(first)
+    if replayed is None or replayed[2] != invariant or first != second:
+        return "not replayed"
+    return str(sum(not line.startswith(OPTIONS) for line in text.splitlines()))
+
+
 def main() -> int:
-    """Prints a table. Returns 1 if a bug is not found, or was never executed."""
+    """Prints a table.
+
+    Returns 1 if a bug is not found, was never executed, or its shortened script is not replayed.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="seeds for each bug")
     parser.add_argument("--plant", action="append", help="a bug; all by default")
@@ -97,8 +127,8 @@ def main() -> int:
     program = build(plants)
     names = options.plant or [plant.name for plant in plants]
     failures = 0
-    print(f"| {'planted bug':34} | {'seed':>5} | {'invariant':22} | {'s':>5} |")
-    print(f"|{'-' * 36}|{'-' * 6}:|{'-' * 24}|{'-' * 6}:|")
+    head = f"| {'planted bug':34} | {'seed':>5} | {'invariant':22} | {'s':>5} | {'steps':>5} |"
+    print(head, f"|{'-' * 36}|{'-' * 6}:|{'-' * 24}|{'-' * 6}:|{'-' * 6}:|", sep="\n")
     # Without a bug, the same seeds violate nothing.
     for name in ["", *names]:
         began = time.monotonic()
@@ -108,8 +138,11 @@ def main() -> int:
         if name and f"planted {name}" not in errors:
             invariant = "never executed"
         is_expected = bool(found) == bool(name) and invariant != "never executed"
+        steps = shorten(program, name, seed, invariant) if found else ""
+        is_expected &= not steps.startswith("not")
         failures += not is_expected
-        print(f"| {name or 'none':34} | {seed:>5} | {invariant:22} | {seconds:5.1f} |", flush=True)
+        row = f"| {name or 'none':34} | {seed:>5} | {invariant:22} | {seconds:5.1f} | {steps:>5} |"
+        print(row, flush=True)
     print(f"{len(names)} bugs, {failures} unexpected results")
     return int(failures > 0)
 

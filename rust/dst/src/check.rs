@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use penstock_flux::eventlog;
 use penstock_flux::topic::{job_manager, resource};
 use penstock_jobspec::job_id::JobId;
-use penstock_store::Store;
+use penstock_store::{JobRecord, Store};
 use serde_json::Value;
 
 use crate::client::{Client, Purpose};
-use crate::machine::cores_of;
+use crate::daemon::Daemon;
+use crate::site::{OWNER, cores_of};
 use crate::vfs::with_disk;
 use crate::world::{Violation, World};
 
@@ -50,10 +52,93 @@ fn has_ended(log: &str) -> bool {
     events(log).iter().any(|event| event.name == "clean")
 }
 
+/// The number of PMIx requests that were granted by a log.
+fn granted_requests(events: &[Event]) -> usize {
+    let ends = events
+        .iter()
+        .filter(|event| event.name == eventlog::ALLOC_END);
+    ends.filter(|event| event.context["status"] == 0).count()
+}
+
+/// Whether a log is that of a job that carries a PMIx request.
+fn is_request_job(events: &[Event]) -> bool {
+    events.iter().any(|event| event.name == eventlog::REQUEST)
+}
+
+/// PMIx requests of a job that has ended which have no end, or several.
+fn open_requests(events: &[Event]) -> Vec<String> {
+    let numbers = |name: &str| -> Vec<String> {
+        let named = events.iter().filter(|event| event.name == name);
+        let mut numbers: Vec<_> = named
+            .map(|event| event.context["seq"].to_string())
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let (begun, ended) = (
+        numbers(eventlog::ALLOC_REQUEST),
+        numbers(eventlog::ALLOC_END),
+    );
+    if begun == ended {
+        return Vec::new();
+    }
+    vec![format!(
+        "requests {begun:?} have begun, {ended:?} have ended"
+    )]
+}
+
+/// The violations of RFC 21 by a log in the order of hooks.
+fn hook_faults(events: &[Event]) -> Vec<String> {
+    let position = |name: &str| {
+        let mut places = events.iter().enumerate();
+        let found = places.find(|(_, event)| event.name == name);
+        found.map(|(place, _)| place)
+    };
+    let is_after = |later: &str, earlier: &str| match (position(later), position(earlier)) {
+        (Some(later), Some(earlier)) => earlier < later,
+        (None, _) => true,
+        (Some(_), None) => false,
+    };
+    let mut faults = Vec::new();
+    for (start, finish) in [
+        (eventlog::PROLOG_START, eventlog::PROLOG_FINISH),
+        (eventlog::EPILOG_START, eventlog::EPILOG_FINISH),
+    ] {
+        for name in [start, finish] {
+            if events.iter().filter(|event| event.name == name).count() > 1 {
+                faults.push(format!("`{name}` twice"));
+            }
+        }
+        if !is_after(finish, start) {
+            faults.push(format!("`{finish}` before `{start}`"));
+        }
+        for later in ["free", "clean"] {
+            if position(start).is_some() && position(later).is_some() && !is_after(later, finish) {
+                faults.push(format!("`{later}` before `{finish}`"));
+            }
+        }
+    }
+    if position(eventlog::PROLOG_START).is_some() && !is_after("start", eventlog::PROLOG_FINISH) {
+        faults.push("`start` before `prolog-finish`".to_owned());
+    }
+    if position("finish").is_some() && !is_after(eventlog::EPILOG_START, "finish") {
+        faults.push("`epilog-start` before `finish`".to_owned());
+    }
+    faults
+}
+
 /// The violations of RFC 21 by a log, whole or not.
 fn order_faults(events: &[Event]) -> Vec<String> {
     let place = |event: &Event| ORDER.iter().position(|name| *name == event.name);
-    let known: Vec<usize> = events.iter().filter_map(place).collect();
+    // Ranks that a job has released while it runs are freed before it ends.
+    let has_released = events
+        .iter()
+        .any(|event| event.name == eventlog::RESOURCE_REMOVE);
+    let is_early = |event: &&Event| has_released && event.name == "release";
+    let finish = events.iter().position(|event| event.name == "finish");
+    let (before, after) = events.split_at(finish.unwrap_or(events.len()));
+    let counted = before.iter().filter(|event| !is_early(event)).chain(after);
+    let known: Vec<usize> = counted.filter_map(place).collect();
     let mut faults = Vec::new();
     for pair in known.windows(2) {
         if let [before, after] = pair {
@@ -97,7 +182,17 @@ impl World {
             Some(Err(error)) => self.check_start(&error.to_string()),
             None => {}
         }
-        self.machine.check_cores();
+        let hooks = self.daemon.iter().flat_map(Daemon::running_hooks);
+        self.machine.check_cores(hooks);
+        if self.setup.prolog {
+            let started = self.machine.started_jobs();
+            if let Some(job) = started.difference(&self.prepared).next() {
+                self.violate(
+                    "hook",
+                    format!("job {job} has started before its prolog has succeeded"),
+                );
+            }
+        }
         for text in self.machine.take_violations() {
             self.violate("execution", text);
         }
@@ -134,7 +229,14 @@ impl World {
         };
         let store = daemon.manager().store();
         for id in self.promises.jobs() {
-            if !store.has_job(JobId::new(id)).unwrap_or(true) {
+            let is_stored = store.has_job(JobId::new(id)).unwrap_or(true);
+            if is_stored && self.promises.purged.contains(&id) {
+                violations.push(Violation::new(
+                    "purge-lost",
+                    format!("job {id} was purged, and is in the store"),
+                ));
+            }
+            if !is_stored && !self.purged.contains(&id) {
                 violations.push(Violation::new(
                     "acknowledged-lost",
                     format!("job {id} was acknowledged, and is not in the store"),
@@ -144,7 +246,12 @@ impl World {
         let stored = jobs_by_name(store);
         for (number, submission) in self.promises.submissions.iter().enumerate() {
             let count = stored.get(&format!("s{number}")).copied();
-            if count.is_some_and(|count| count != submission.count) {
+            let purged = submission.ids.iter().flatten();
+            let purged = purged.filter(|id| self.purged.contains(id)).count();
+            let is_counted = self.purged.is_empty() || submission.ids.is_some();
+            let is_whole =
+                |count: usize| count <= submission.count && count + purged >= submission.count;
+            if is_counted && count.is_some_and(|count| !is_whole(count)) {
                 violations.push(Violation::new(
                     "submission-in-part",
                     format!(
@@ -159,7 +266,7 @@ impl World {
                 continue;
             };
             let lines: Vec<_> = log.lines().take(seen.len()).collect();
-            if lines != *seen {
+            if lines != *seen && !(log.is_empty() && self.purged.contains(id)) {
                 violations.push(Violation::new(
                     "event-lost",
                     format!("job {id}: {seen:?} were seen, the log begins with {lines:?}"),
@@ -180,11 +287,21 @@ impl World {
                         ));
                     }
                 }
+                Ok(None) if self.purged.contains(&id) => {}
                 Ok(None) => violations.push(Violation::new(
                     "start-without-r",
                     format!("job {id} has run, and is not in the store"),
                 )),
                 Err(_) => {}
+            }
+        }
+        for (id, count) in &self.promises.granted {
+            let log = store.eventlog(JobId::new(*id)).unwrap_or_default();
+            if !self.purged.contains(id) && granted_requests(&events(&log)) < *count {
+                violations.push(Violation::new(
+                    "grant-lost",
+                    format!("job {id}: {count} requests were granted, the log has fewer: {log}"),
+                ));
             }
         }
         self.violations.extend(violations);
@@ -226,6 +343,9 @@ impl World {
         let store = daemon.manager().store();
         let readers = self.clients.iter().filter(|client| client.is_reading);
         let open = readers.flat_map(Client::awaited_jobs).find(|id| {
+            if !store.has_job(JobId::new(*id)).unwrap_or(true) {
+                return self.purged.contains(id);
+            }
             let log = store.eventlog(JobId::new(*id)).unwrap_or_default();
             has_ended(&log)
         });
@@ -268,12 +388,20 @@ impl World {
             if self.has_ended() {
                 break;
             }
+            let has_hook = |daemon: &Daemon| daemon.running_hooks().next().is_some();
             if self.machine.processes() > 0 {
                 self.machine.end_process(0, 0);
+                waits = 0;
+            } else if self.daemon.as_ref().is_some_and(has_hook) {
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.end_hook(0, 0);
+                }
+                self.settle_daemon();
                 waits = 0;
             } else if waits == MAX_WAITS {
                 break;
             } else {
+                self.end_allocations();
                 waits += 1;
                 self.advance(BEYOND_ALL_TIMEOUTS_S);
             }
@@ -283,18 +411,47 @@ impl World {
         self.check_end();
     }
 
-    /// Whether no process runs and the service has forgotten all jobs.
+    /// Cancels the allocations that outlive the jobs that have requested them.
+    fn end_allocations(&mut self) {
+        let Some(daemon) = &self.daemon else {
+            return;
+        };
+        let jobs = daemon.manager().store().jobs().unwrap_or_default();
+        let active = jobs.records.iter().filter(|job| {
+            let log = job.eventlog();
+            is_request_job(&events(&log)) && !has_ended(&log)
+        });
+        let ids: Vec<u64> = active.map(|job| job.id.get()).collect();
+        if !ids.is_empty() {
+            let payload = format!(r#"{{"ids":{ids:?},"type":"cancel","severity":0,"note":""}}"#);
+            self.request(0, job_manager::RAISE, &payload, Purpose::Other);
+        }
+    }
+
+    /// Whether all submitted jobs are inactive, or purged.
+    fn have_submissions_ended(&self) -> bool {
+        let Some(daemon) = &self.daemon else {
+            return false;
+        };
+        let store = daemon.manager().store();
+        self.promises.jobs().iter().all(|id| {
+            let log = store.eventlog(JobId::new(*id));
+            log.is_ok_and(|log| has_ended(&log)) || self.purged.contains(id)
+        })
+    }
+
+    /// Whether no process runs, the service has forgotten all jobs, and all jobs are inactive.
     fn has_ended(&self) -> bool {
         let Some(daemon) = &self.daemon else {
             return false;
         };
-        let is_inactive = |id: &u64| {
-            let log = daemon.manager().store().eventlog(JobId::new(*id));
-            log.is_ok_and(|log| has_ended(&log))
-        };
-        self.machine.processes() == 0
-            && self.machine.jobs() == 0
-            && self.promises.jobs().iter().all(is_inactive)
+        if self.machine.processes() > 0 || self.machine.jobs() > 0 || !self.have_submissions_ended()
+        {
+            return false;
+        }
+        let jobs = daemon.manager().store().jobs().unwrap_or_default();
+        let mut logs = jobs.records.iter().map(JobRecord::eventlog);
+        logs.all(|log| has_ended(&log))
     }
 
     fn check_end(&mut self) {
@@ -320,7 +477,8 @@ impl World {
             let id = job.id.get();
             let log = events(&job.eventlog());
             let names: Vec<_> = log.iter().map(|event| event.name.as_str()).collect();
-            if !known.contains(&id) {
+            let is_request_job = is_request_job(&log);
+            if !known.contains(&id) && !is_request_job {
                 violations.push((
                     "submitted-twice",
                     format!("job {id} was not acknowledged under any token"),
@@ -340,11 +498,16 @@ impl World {
                     ),
                 ));
             }
-            violations.extend(self.check_result(id, &log));
+            for fault in hook_faults(&log).into_iter().chain(open_requests(&log)) {
+                violations.push(("event-order", format!("job {id}: {fault} in {names:?}")));
+            }
+            if !is_request_job {
+                violations.extend(self.check_result(id, &log));
+            }
         }
         let stored: Vec<_> = jobs.records.iter().map(|job| job.id.get()).collect();
         for id in known {
-            if !stored.contains(&id) {
+            if !stored.contains(&id) && !self.purged.contains(&id) {
                 violations.push((
                     "acknowledged-lost",
                     format!("job {id} was acknowledged, and is not in the store"),
@@ -379,19 +542,29 @@ impl World {
                 (text("type"), text("note"))
             })
             .collect();
+        let owner = self.promises.userid_of(id);
+        let may_raise = |userid: u64| {
+            userid == u64::from(OWNER) || owner.is_none_or(|owner| userid == u64::from(owner))
+        };
+        let raisers = log.iter().filter(|event| event.name == "exception");
+        let mut raisers = raisers.filter_map(|event| event.context["userid"].as_u64());
+        if let Some(raiser) = raisers.find(|raiser| !may_raise(*raiser)) {
+            let text = format!("user {raiser} has raised an exception of job {id} of {owner:?}");
+            return Some(("permission", text));
+        }
         let finish = log.iter().find(|event| event.name == "finish");
         let status = finish.and_then(|event| event.context["status"].as_i64());
-        let expected = self.machine.status(id);
-        let has_asked_for = exceptions
-            .keys()
-            .all(|kind| matches!(*kind, "cancel" | "timeout"));
+        let has_asked_for = exceptions.keys().all(|kind| {
+            matches!(*kind, "cancel" | "timeout") || *kind == "prolog" && self.setup.prolog
+        });
         if !has_asked_for && !self.machine.may_have_lost(id) {
             return Some((
                 "result",
                 format!("job {id} has the exceptions {exceptions:?} without a cause"),
             ));
         }
-        if status.is_some() && status != expected {
+        let expected = self.machine.status(id);
+        if status.is_some_and(|status| !self.machine.has_status(id, status)) {
             return Some((
                 "result",
                 format!("job {id} has the status {status:?}, its tasks {expected:?}"),

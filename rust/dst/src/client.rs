@@ -7,9 +7,13 @@ use penstock_flux::errno;
 use penstock_flux::job_info::EventlogWatchResponse;
 use penstock_flux::job_ingest::SubmitCopiesResponse;
 use penstock_flux::job_list::ListResponse;
+use penstock_flux::job_manager::{BulkResponse, PurgeResponse};
+use penstock_flux::pmix::FinalResponse;
+use penstock_flux::{JobId, pmix_attribute};
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use crate::network::{End, LinkId, Network};
+use crate::site::OWNER;
 
 /// A rule of a protocol, or a promise to a client, that a response breaks: which one, and how.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ impl From<penstock_flux::Error> for BrokenPromise {
 pub struct Submission {
     /// The payload of the request.
     pub payload: String,
+    /// The user who sends it.
+    pub userid: u32,
     /// The number of its jobs.
     pub count: usize,
     /// The ids of its jobs, once a response has named them.
@@ -49,6 +55,12 @@ pub struct Promises {
     pub events: BTreeMap<u64, Vec<String>>,
     /// The jobs whose end was reported.
     pub ended: BTreeSet<u64>,
+    /// The jobs whose purge was reported.
+    pub purged: BTreeSet<u64>,
+    /// The number of PMIx requests of each job that were reported as granted.
+    pub granted: BTreeMap<u64, usize>,
+    /// The allocations that were reported as granted, each with the job that requested it.
+    pub grants: BTreeMap<u64, u64>,
 }
 
 impl Promises {
@@ -61,8 +73,29 @@ impl Promises {
         ids.flatten().copied().collect()
     }
 
+    /// The user whose job this is; `None` if no submission or request of a job has its id.
+    pub fn userid_of(&self, job: u64) -> Option<u32> {
+        let job = self.grants.get(&job).copied().unwrap_or(job);
+        let has_job = |submission: &&Submission| {
+            let ids = submission.ids.as_ref();
+            ids.is_some_and(|ids| ids.contains(&job))
+        };
+        let submission = self.submissions.iter().find(has_job)?;
+        Some(submission.userid)
+    }
+
     /// Records the ids of a submission.
     fn acknowledge(&mut self, number: usize, ids: Vec<u64>) -> Result<(), BrokenPromise> {
+        let others = self.submissions.iter().enumerate();
+        let mut others = others.filter(|(other, _)| *other != number);
+        if let Some((other, _)) = others.find(|(_, submission)| {
+            let known = submission.ids.as_ref();
+            known.is_some_and(|known| known.iter().any(|id| ids.contains(id)))
+        }) {
+            return Err(BrokenPromise(format!(
+                "submission {number} got {ids:?}, of which submission {other} has some"
+            )));
+        }
         let Some(submission) = self.submissions.get_mut(number) else {
             return Ok(());
         };
@@ -80,6 +113,21 @@ impl Promises {
                 submission.ids = Some(ids);
                 Ok(())
             }
+        }
+    }
+
+    /// Records a response to a PMIx request of a job.
+    fn grant(&mut self, job: u64, done: &FinalResponse) {
+        // A status above 0 says that the request is pending.
+        if done.status != 0 || done.cancelled.is_some() {
+            return;
+        }
+        *self.granted.entry(job).or_default() += 1;
+        let mut results = done.results.iter();
+        let alloc = results.find(|result| result["key"] == pmix_attribute::ALLOC_ID);
+        let alloc = alloc.and_then(|alloc| alloc["value"].as_str()?.parse::<JobId>().ok());
+        if let Some(alloc) = alloc.filter(|alloc| alloc.get() != job) {
+            self.grants.insert(alloc.get(), job);
         }
     }
 
@@ -108,6 +156,18 @@ pub enum Purpose {
     Watch(u64, usize),
     /// The end of a job.
     Wait(u64),
+    /// Rows of the jobs that the client may see.
+    List,
+    /// A change of several jobs; those of other users, which it must not change.
+    Jobs(Vec<u64>),
+    /// The purge of these jobs.
+    Purge(Vec<u64>),
+    /// A PMIx request of a job; whether it is another user's.
+    Alloc(u64, bool),
+    /// The PMIx requests of a job that have ended.
+    Requests(u64),
+    /// A request that the instance must reject.
+    Forbidden,
     /// Anything else.
     Other,
 }
@@ -130,6 +190,7 @@ struct Outstanding {
 
 /// A client.
 pub struct Client {
+    userid: u32,
     link: Option<LinkId>,
     decoder: Decoder,
     unsent: Vec<u8>,
@@ -140,9 +201,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client without a connection.
-    pub fn new() -> Self {
+    /// A client of a user, without a connection.
+    pub fn new(userid: u32) -> Self {
         Self {
+            userid,
             link: None,
             decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
             unsent: Vec::new(),
@@ -150,6 +212,11 @@ impl Client {
             outstanding: BTreeMap::new(),
             is_reading: true,
         }
+    }
+
+    /// Its user.
+    pub fn userid(&self) -> u32 {
+        self.userid
     }
 
     /// Its connection.
@@ -210,18 +277,29 @@ impl Client {
     /// The requests that must be answered by now, by topic.
     pub fn unanswered(&self) -> Vec<&str> {
         let outstanding = self.outstanding.values();
-        let single = outstanding.filter(|outstanding| outstanding.responses == Responses::One);
+        let single = outstanding.filter(|outstanding| {
+            let ends_at_once = matches!(outstanding.purpose, Purpose::List | Purpose::Forbidden);
+            outstanding.responses == Responses::One || ends_at_once
+        });
         single
             .map(|outstanding| outstanding.topic.as_str())
             .collect()
     }
 
-    /// The jobs whose events it watches, or whose end it waits for.
+    /// The jobs whose events or requests it watches, or whose end it waits for.
     pub fn awaited_jobs(&self) -> Vec<u64> {
         let outstanding = self.outstanding.values();
         let jobs = outstanding.filter_map(|outstanding| match outstanding.purpose {
-            Purpose::Watch(job, _) | Purpose::Wait(job) => Some(job),
-            Purpose::Submit(_) | Purpose::Other => None,
+            Purpose::Watch(job, _)
+            | Purpose::Wait(job)
+            | Purpose::Alloc(job, _)
+            | Purpose::Requests(job) => Some(job),
+            Purpose::Submit(_)
+            | Purpose::List
+            | Purpose::Jobs(_)
+            | Purpose::Purge(_)
+            | Purpose::Forbidden
+            | Purpose::Other => None,
         });
         jobs.collect()
     }
@@ -272,6 +350,7 @@ impl Client {
             }
             return Ok(());
         }
+        let userid = self.userid;
         match &mut outstanding.purpose {
             Purpose::Submit(number) => {
                 let ids: SubmitCopiesResponse = response.read()?;
@@ -291,7 +370,43 @@ impl Client {
                     promises.ended.insert(*job);
                 }
             }
-            Purpose::Other => {}
+            Purpose::List => check_rows(&response.read()?, userid)?,
+            Purpose::Jobs(foreign) => {
+                let done: BulkResponse = response.read()?;
+                let is_changed = |id: &&u64| !done.errors.contains_key(&id.to_string());
+                if let Some(id) = foreign.iter().find(is_changed) {
+                    return Err(BrokenPromise(format!(
+                        "{} of user {userid} changed job {id} of another user",
+                        outstanding.topic
+                    )));
+                }
+            }
+            Purpose::Purge(ids) => {
+                let done: PurgeResponse = response.read()?;
+                if done.count != ids.len() as u64 {
+                    let count = done.count;
+                    let text = format!("{count} jobs were purged, not {ids:?}");
+                    return Err(BrokenPromise(text));
+                }
+                promises.purged.extend(ids.iter());
+            }
+            Purpose::Alloc(job, is_foreign) => {
+                let done: FinalResponse = response.read()?;
+                if *is_foreign && done.status >= 0 {
+                    return Err(BrokenPromise(format!(
+                        "a request of job {job} by user {userid} has the status {}",
+                        done.status
+                    )));
+                }
+                promises.grant(*job, &done);
+            }
+            Purpose::Forbidden => {
+                return Err(BrokenPromise(format!(
+                    "{} of user {userid} is accepted",
+                    outstanding.topic
+                )));
+            }
+            Purpose::Requests(_) | Purpose::Other => {}
         }
         if !self
             .outstanding
@@ -302,4 +417,16 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Checks that rows are of jobs that a user may see.
+fn check_rows(rows: &ListResponse, userid: u32) -> Result<(), BrokenPromise> {
+    let is_foreign = |owner: Option<u64>| userid != OWNER && owner != Some(userid.into());
+    for row in &rows.jobs {
+        let owner = row.get("userid").and_then(serde_json::Value::as_u64);
+        if is_foreign(owner) {
+            return Err(BrokenPromise(format!("user {userid} can list {row:?}")));
+        }
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use penstock_broker::{Delivery, PeerId, Router};
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
-use penstock_flux::{Credentials, RequestError, errno, topic};
+use penstock_flux::{Credentials, RequestError, errno, role, topic};
 use penstock_manager::{Manager, Settings};
 use penstock_resource::{Config, Effect, ResourceModule};
 use penstock_rset::ResourceSet;
@@ -18,12 +18,13 @@ use penstock_sched::Phase;
 use penstock_store::{Store, Synchronous};
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
+use crate::hooks::{HookRunner, RunningHook};
 use crate::network::{End, LinkId, Network};
 use crate::scheduling::{CheckedScheduler, Placement};
+use crate::script::Setup;
+use crate::site::OWNER;
 use crate::vfs::with_disk;
 
-/// The user id of the instance owner.
-pub const OWNER: u32 = 1000;
 /// The database.
 const STORE: &str = "/store";
 const MANAGER_NAMES: [&str; 6] = [
@@ -36,6 +37,7 @@ const MANAGER_NAMES: [&str; 6] = [
 ];
 const RESOURCE_NAMES: [&str; 2] = ["resource", "groups"];
 const CONTROL_NAMES: [&str; 2] = ["service", "event"];
+const HOOK_NAMES: [&str; 1] = ["hooks"];
 /// Services within the daemon exchange messages this often before a commit.
 const MAX_EXCHANGES: usize = 16;
 /// Rounds without input from outside, after which services only talk to each other.
@@ -74,6 +76,7 @@ enum Role {
     Resource,
     Control,
     Scheduler,
+    Hooks,
 }
 
 /// A connection: what its peer has not been sent.
@@ -138,7 +141,8 @@ pub struct Daemon {
     manager: Manager,
     resource: ResourceModule,
     scheduler: Option<CheckedScheduler>,
-    placement: Placement,
+    hooks: HookRunner,
+    setup: Setup,
     base: Arc<ResourceSet>,
     peers: BTreeMap<Role, PeerId>,
     roles: BTreeMap<PeerId, Role>,
@@ -158,22 +162,28 @@ pub struct Daemon {
     lost_peers: Vec<PeerId>,
     /// The lines of the job manager's log.
     pub log: Vec<String>,
+    /// The jobs that were purged, perhaps not yet in the store.
+    pub purged: Vec<u64>,
     now: f64,
     monotonic: f64,
 }
 
-fn settings() -> Settings {
+fn settings(setup: Setup) -> Settings {
     Settings {
         owner: OWNER,
+        guests: setup.guests,
+        inactive_num_limit: setup.inactive_num_limit.map_or(-1, i64::from),
+        prolog: setup.prolog,
+        epilog: setup.epilog,
         ..Settings::default()
     }
 }
 
-fn open_manager(now: f64) -> Result<Manager, Box<dyn Error>> {
+fn open_manager(setup: Setup, now: f64) -> Result<Manager, Box<dyn Error>> {
     let store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
-    let mut manager = Manager::open(store, settings(), now)?;
-    // A submission of several jobs is open for some time.
-    manager.set_submission_slice(1);
+    let mut manager = Manager::open(store, settings(setup), now)?;
+    // A request about several jobs is open for some time.
+    manager.set_slice(1);
     manager.set_max_ended(0);
     Ok(manager)
 }
@@ -203,11 +213,11 @@ impl Daemon {
     pub fn start(
         network: Rc<RefCell<Network>>,
         base: Arc<ResourceSet>,
-        placement: Placement,
+        setup: Setup,
         now: f64,
         monotonic: f64,
     ) -> Result<Self, Box<dyn Error>> {
-        let manager = open_manager(now)?;
+        let manager = open_manager(setup, now)?;
         let resource = make_resource(&base, &manager, now)?;
         let mut daemon = Self {
             router: Router::new("broker", OWNER),
@@ -215,7 +225,8 @@ impl Daemon {
             manager,
             resource,
             scheduler: None,
-            placement,
+            hooks: HookRunner::default(),
+            setup,
             base,
             peers: BTreeMap::new(),
             roles: BTreeMap::new(),
@@ -232,13 +243,15 @@ impl Daemon {
             has_rejection: false,
             lost_peers: Vec::new(),
             log: Vec::new(),
+            purged: Vec::new(),
             now,
             monotonic,
         };
         daemon.attach(Role::Manager, &MANAGER_NAMES);
         daemon.attach(Role::Resource, &RESOURCE_NAMES);
         daemon.attach(Role::Control, &CONTROL_NAMES);
-        if placement == Placement::Inside {
+        daemon.attach(Role::Hooks, &HOOK_NAMES);
+        if setup.scheduler == Placement::Inside {
             daemon.start_scheduler();
         }
         daemon.run();
@@ -338,11 +351,16 @@ impl Daemon {
         self.is_nudged = true;
     }
 
-    /// Accepts a connection.
-    pub fn accept(&mut self, link: LinkId) {
+    /// Accepts a connection of a user.
+    pub fn accept(&mut self, link: LinkId, userid: u32) {
         let (id, uuid) = self.name_peer();
-        let owner = Credentials::owner(OWNER);
-        self.router.add_remote_peer(id, &uuid, owner);
+        let credentials = if userid == OWNER {
+            Credentials::owner(OWNER)
+        } else {
+            let rolemask = role::USER | role::LOCAL;
+            Credentials { userid, rolemask }
+        };
+        self.router.add_remote_peer(id, &uuid, credentials);
         let connection = Connection {
             link,
             decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
@@ -393,9 +411,9 @@ impl Daemon {
         self.monotonic = monotonic;
     }
 
-    /// Whether a submission is done in slices, one in each call of [`advance`](Self::advance).
-    pub fn has_open_submission(&self) -> bool {
-        !self.failures.contains_key(&Role::Manager) && self.manager.has_open_submission()
+    /// Whether a request is done in slices, one in each call of [`advance`](Self::advance).
+    pub fn has_open_request(&self) -> bool {
+        !self.failures.contains_key(&Role::Manager) && self.manager.has_open_request()
     }
 
     /// When [`advance`](Self::advance) is due.
@@ -407,6 +425,7 @@ impl Daemon {
             times.extend(self.commit_by);
         }
         times.extend(self.scheduler.as_ref().and_then(CheckedScheduler::deadline));
+        times.extend(self.hooks.deadline());
         times.into_iter().min_by(f64::total_cmp)
     }
 
@@ -425,7 +444,28 @@ impl Daemon {
         if !self.failures.contains_key(&Role::Manager) {
             self.manager.advance(self.now);
         }
+        let responses = self.hooks.advance(self.now);
+        self.post(Role::Hooks, responses);
         self.is_nudged = true;
+        self.run();
+    }
+
+    // --- prolog and epilog
+
+    /// The commands of hooks that run.
+    pub fn running_hooks(&self) -> impl Iterator<Item = RunningHook<'_>> {
+        self.hooks.hooks()
+    }
+
+    /// Takes the jobs whose prolog has succeeded.
+    pub fn take_prepared(&mut self) -> Vec<u64> {
+        self.hooks.take_prepared()
+    }
+
+    /// Ends a command of a hook.
+    pub fn end_hook(&mut self, index: usize, code: u8) {
+        let responses = self.hooks.end(index, code, self.now);
+        self.post(Role::Hooks, responses);
         self.run();
     }
 
@@ -541,6 +581,7 @@ impl Daemon {
                 self.log.extend(self.manager.take_log());
                 let purged = self.manager.take_purged();
                 self.manager.forget_purged(&purged);
+                self.purged.extend(purged.iter().map(|id| id.get()));
                 if self.manager.has_uncommitted() && self.commit_by.is_none() {
                     self.commit_by = Some(self.now + MAX_COMMIT_DELAY_S);
                 }
@@ -563,7 +604,7 @@ impl Daemon {
                     self.replace(role);
                 }
             }
-            Role::Control => {}
+            Role::Control | Role::Hooks => {}
         }
     }
 
@@ -643,6 +684,12 @@ impl Daemon {
                 }
             }
             Role::Control => self.control(messages),
+            Role::Hooks => {
+                for message in messages {
+                    let responses = self.hooks.handle(message, self.now);
+                    self.post(role, responses);
+                }
+            }
             Role::Scheduler => {
                 if let Some(scheduler) = &mut self.scheduler {
                     for message in messages {
@@ -794,7 +841,7 @@ impl Daemon {
             Role::Resource => make_resource(&self.base, &self.manager, self.now)
                 .map(|resource| self.resource = resource)
                 .map_err(drop),
-            Role::Control => Ok(()),
+            Role::Control | Role::Hooks => Ok(()),
             Role::Scheduler => {
                 self.failures.remove(&role);
                 return self.start_scheduler();
@@ -815,12 +862,12 @@ impl Daemon {
                     }
                 }
                 self.replace(Role::Resource);
-                if self.placement == Placement::Inside {
+                if self.setup.scheduler == Placement::Inside {
                     self.replace(Role::Scheduler);
                 }
             }
             Role::Resource => self.attach(role, &RESOURCE_NAMES),
-            Role::Control | Role::Scheduler => {}
+            Role::Control | Role::Scheduler | Role::Hooks => {}
         }
         self.remove_ended();
         self.is_nudged = true;
@@ -829,7 +876,7 @@ impl Daemon {
     /// Builds the job manager from its store, as at a start.
     fn rebuild_manager(&mut self) -> Result<(), ()> {
         self.manager.close();
-        let mut next = open_manager(self.now).map_err(drop)?;
+        let mut next = open_manager(self.setup, self.now).map_err(drop)?;
         next.commit().map_err(drop)?;
         self.manager = next;
         self.has_rejection = false;

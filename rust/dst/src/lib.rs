@@ -9,6 +9,8 @@
 //! |---|---|
 //! | steps, their text, drawing them | `script` |
 //! | the daemon's process: rounds, commits, restarts of failed services | `daemon` |
+//! | prolog and epilog commands | `hooks` |
+//! | the owner, cores of execution targets | `site` |
 //! | the machine: execution service, reaper, processes | `machine` |
 //! | clients, and what the instance has promised to them | `client` |
 //! | connections that delay, split and lose | `network` |
@@ -20,12 +22,14 @@ mod check;
 mod client;
 mod daemon;
 mod disk;
+mod hooks;
 mod machine;
 mod network;
 mod random;
 mod run;
 mod scheduling;
 mod script;
+mod site;
 mod steps;
 mod vfs;
 #[path = "../../exec/tests/support/virtual_kernel.rs"]
@@ -34,5 +38,5 @@ mod world;
 
 pub use run::{Run, run, shorten};
 pub use scheduling::Placement;
-pub use script::{Script, ScriptError, Step, StepKind};
+pub use script::{Script, ScriptError, Setup, Step, StepKind};
 pub use world::Violation;

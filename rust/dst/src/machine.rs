@@ -10,15 +10,18 @@ use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
-use penstock_exec::service::{Chunk, Effect, Service, Settings, TaskContext};
+use penstock_exec::service::{Chunk, Effect, GuestSettings, Service, Settings, TaskContext};
 use penstock_exec::{BootId, ConnectionId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus};
-use penstock_flux::exec::StartRequest;
+use penstock_flux::exec::{ShrinkRequest, StartRequest};
+use penstock_flux::topic::exec_method;
+use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
-use crate::daemon::OWNER;
+use crate::hooks::RunningHook;
 use crate::network::{End, LinkId, Network};
 use crate::random::Random;
+use crate::site::{Core, OWNER, cores_of};
 use crate::virtual_kernel::{REAPER, VirtualKernel};
 
 const NAME: &str = "job-exec";
@@ -26,16 +29,13 @@ const URI: &str = "local:///run/penstock.sock";
 /// Iterations of the service without input, after which it only occupies itself.
 const MAX_ITERATIONS: usize = 1000;
 
-/// A core of an execution target.
-pub type Core = (u32, u32);
-
-/// The cores of an R.
-pub fn cores_of(r: &ResourceSet) -> BTreeSet<Core> {
-    let runs = r.runs();
-    let cores = runs.flat_map(|(ranks, cores, _)| {
-        ranks.flat_map(move |rank| cores.iter().map(move |core| (rank, core)))
-    });
-    cores.collect()
+/// A task, or a process that descends from one.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    job: u64,
+    is_task: bool,
+    /// The execution target of the task; `None` if the journal does not have it.
+    target: Option<u32>,
 }
 
 /// Execution service, reaper and kernel.
@@ -58,17 +58,21 @@ pub struct Machine {
     connection: u64,
     to_reaper: VecDeque<(ConnectionId, u32, Request)>,
     from_reaper: VecDeque<(ConnectionId, ReaperMessage)>,
-    /// The job of each process, and whether it is a task itself.
-    owners: BTreeMap<Pid, (u64, bool)>,
+    /// The job of each process.
+    owners: BTreeMap<Pid, Owner>,
     /// Tasks that have started, once each.
     started: BTreeSet<TaskId>,
     counted: usize,
+    /// The number of tasks whose set-up was reported to the reaper.
+    set_up: usize,
     /// Jobs that had a process when their reaper was killed.
     orphaned: BTreeSet<u64>,
     /// Whether a journal may have lost records, or could not be made.
     has_lost_journal: bool,
     /// The cores of each job with a start request.
     cores: BTreeMap<u64, BTreeSet<Core>>,
+    /// The execution targets that each job has released while it runs.
+    shrunk: BTreeMap<u64, IdSet>,
     boot: u128,
     now: f64,
     violations: Vec<String>,
@@ -78,7 +82,10 @@ fn settings(boot: u128) -> Settings {
     Settings {
         name: NAME.to_owned(),
         owner: OWNER,
-        guests: None,
+        guests: Some(GuestSettings {
+            min_uid: 1001,
+            no_new_privs: true,
+        }),
         boot: BootId(boot),
         task_context: TaskContext {
             uri: URI.to_owned(),
@@ -123,9 +130,11 @@ impl Machine {
             owners: BTreeMap::new(),
             started: BTreeSet::new(),
             counted: 0,
+            set_up: 0,
             orphaned: BTreeSet::new(),
             has_lost_journal: false,
             cores: BTreeMap::new(),
+            shrunk: BTreeMap::new(),
             boot: 1,
             now,
             violations: Vec::new(),
@@ -162,20 +171,38 @@ impl Machine {
         self.orphaned.contains(&job) || self.has_lost_journal
     }
 
+    /// The jobs of which a task runs.
+    pub fn running_jobs(&self) -> BTreeSet<u64> {
+        let pids = self.kernel.processes.keys();
+        let owners = pids.filter_map(|pid| self.owners.get(pid));
+        owners.map(|owner| owner.job).collect()
+    }
+
     /// The greatest wait status of a job's tasks; `None` if one is still running, or none has started.
     pub fn status(&self, job: u64) -> Option<i64> {
+        let statuses: Option<Vec<_>> = self.statuses(job).collect();
+        statuses?.into_iter().max()
+    }
+
+    fn statuses(&self, job: u64) -> impl Iterator<Item = Option<i64>> {
         let tasks = self
             .kernel
             .spawned
             .iter()
-            .filter(|(task, _)| task.job.get() == job);
-        let statuses = tasks.map(|(_, pid)| match self.kernel.statuses.get(pid)? {
+            .filter(move |(task, _)| task.job.get() == job);
+        tasks.map(|(_, pid)| match self.kernel.statuses.get(pid)? {
             WaitStatus::Exited(code) => Some(i64::from(*code) << 8),
             WaitStatus::Signaled { signal, .. } => Some(i64::from(*signal)),
             WaitStatus::Unknown => None,
-        });
-        let statuses: Option<Vec<_>> = statuses.collect();
-        statuses?.into_iter().max()
+        })
+    }
+
+    /// Whether a job has the status that its tasks have had. The tasks on released execution targets do not count.
+    pub fn has_status(&self, job: u64, status: i64) -> bool {
+        if self.shrunk.contains_key(&job) {
+            return self.statuses(job).any(|one| one == Some(status));
+        }
+        self.status(job) == Some(status)
     }
 
     /// Takes the violations that were seen.
@@ -227,6 +254,7 @@ impl Machine {
         }
         for message in messages {
             self.record_start(&message);
+            self.record_shrink(&message);
             if let Some(service) = &mut self.service {
                 service.handle(&message);
             }
@@ -257,6 +285,20 @@ impl Machine {
             other => self
                 .violations
                 .push(format!("a start request without R: {other:?}")),
+        }
+    }
+
+    fn record_shrink(&mut self, message: &Message) {
+        if message.kind != MessageType::Request || message.method() != exec_method::SHRINK {
+            return;
+        }
+        match message.read::<ShrinkRequest>() {
+            Ok(ShrinkRequest { id, ranks }) => {
+                self.shrunk.entry(id.get()).or_default().union_with(&ranks);
+            }
+            Err(error) => self
+                .violations
+                .push(format!("a malformed shrink request: {error}")),
         }
     }
 
@@ -430,12 +472,12 @@ impl Machine {
         if self.is_full {
             // It may have had ends that it could not record.
             self.orphaned
-                .extend(self.owners.values().map(|(job, _)| *job));
+                .extend(self.owners.values().map(|owner| owner.job));
         }
         let ended = ended.iter().map(|exit| &exit.pid);
         let lost = ended.chain(self.kernel.processes.keys());
         let jobs = lost.filter_map(|pid| self.owners.get(pid));
-        self.orphaned.extend(jobs.map(|(job, _)| *job));
+        self.orphaned.extend(jobs.map(|owner| owner.job));
         for process in self.kernel.processes.values_mut() {
             if process.parent == REAPER {
                 process.parent = Pid(0);
@@ -468,6 +510,12 @@ impl Machine {
                 reaper.record_orphan_end(pid, 0);
             }
             reaper.step(&mut self.kernel);
+            let new = self.kernel.spawned.get(self.set_up..).unwrap_or_default();
+            for (_, pid) in new {
+                // A task of a guest runs its program when it has been set up, here at once.
+                reaper.record_setup(*pid, Ok(()));
+            }
+            self.set_up = self.kernel.spawned.len();
             reaper.commit(&mut self.kernel);
             self.from_reaper.extend(reaper.take_messages());
             if !reaper.has_queued_requests() && self.kernel.ended.is_empty() {
@@ -487,10 +535,20 @@ impl Machine {
 
     fn record_spawned(&mut self) {
         let new = self.kernel.spawned.get(self.counted..).unwrap_or_default();
+        if new.is_empty() {
+            return;
+        }
+        let journal = JournalContents::decode(&self.journal).expect("its header is synced");
         for (task, pid) in new {
-            self.owners.insert(*pid, (task.job.get(), true));
+            let (job, TaskRank(rank)) = (task.job, task.rank);
+            let targets = journal.jobs.get(&job).map(|intent| &intent.targets);
+            let owner = Owner {
+                job: job.get(),
+                is_task: true,
+                target: targets.and_then(|targets| targets.get(rank as usize).copied()),
+            };
+            self.owners.insert(*pid, owner);
             if !self.started.insert(*task) {
-                let (job, TaskRank(rank)) = (task.job, task.rank);
                 self.violations
                     .push(format!("task {rank} of job {job} runs twice"));
             }
@@ -551,8 +609,9 @@ impl Machine {
     pub fn fork(&mut self, index: usize) {
         if let Some(parent) = self.pid(index) {
             let child = self.kernel.fork(parent);
-            if let Some((job, _)) = self.owners.get(&parent).copied() {
-                self.owners.insert(child, (job, false));
+            if let Some(owner) = self.owners.get(&parent).copied() {
+                let is_task = false;
+                self.owners.insert(child, Owner { is_task, ..owner });
             }
         }
     }
@@ -612,30 +671,69 @@ impl Machine {
 
     // --- checks
 
-    /// Cores that processes of two jobs use.
-    pub fn check_cores(&mut self) {
-        let mut users: BTreeMap<Core, u64> = BTreeMap::new();
-        let mut jobs = BTreeSet::new();
+    /// The execution targets of the processes of each job.
+    fn targets(&self) -> BTreeMap<u64, BTreeSet<Option<u32>>> {
+        let mut jobs: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for pid in self.kernel.processes.keys() {
-            let Some((job, is_task)) = self.owners.get(pid) else {
+            let Some(owner) = self.owners.get(pid) else {
                 continue;
             };
             // A process that a task leaves when its reaper is killed has no parent that knows it.
-            if *is_task || !self.orphaned.contains(job) {
-                jobs.insert(*job);
+            if owner.is_task || !self.orphaned.contains(&owner.job) {
+                jobs.entry(owner.job).or_default().insert(owner.target);
             }
         }
-        for job in jobs {
-            for core in self.cores.get(&job).into_iter().flatten() {
-                if let Some(other) = users.insert(*core, job) {
-                    let (rank, core) = core;
-                    let text = format!(
-                        "processes of jobs {other} and {job} use core {core} of rank {rank}"
-                    );
-                    self.violations.push(text);
-                }
+        jobs
+    }
+
+    /// Whether a process of a job runs that execution service or reaper knows.
+    pub fn is_occupied_by(&self, job: u64) -> bool {
+        self.targets().contains_key(&job)
+    }
+
+    /// The cores that a job uses: all of its own, but for those of targets that it has released, on which none of its
+    /// processes runs.
+    fn used_cores<'a>(
+        &'a self,
+        job: u64,
+        targets: &'a BTreeSet<Option<u32>>,
+        cores: &'a BTreeSet<Core>,
+    ) -> impl Iterator<Item = Core> {
+        let shrunk = self.shrunk.get(&job);
+        let cores = cores.iter().copied();
+        cores.filter(move |(rank, _)| {
+            let is_released = shrunk.is_some_and(|shrunk| shrunk.contains(*rank));
+            !is_released || targets.contains(&Some(*rank)) || targets.contains(&None)
+        })
+    }
+
+    /// Notes cores that two jobs use by their processes or hooks, and hooks that run beside the tasks of their job.
+    pub fn check_cores<'a>(&mut self, hooks: impl Iterator<Item = RunningHook<'a>>) {
+        let (mut users, mut violations) = (BTreeMap::new(), Vec::new());
+        let mut add = |job: u64, core: Core| {
+            if let Some(other) = users.insert(core, job).filter(|other| *other != job) {
+                let (rank, core) = core;
+                let text = format!("jobs {other} and {job} use core {core} of rank {rank}");
+                violations.push(text);
+            }
+        };
+        let (jobs, nowhere) = (self.targets(), BTreeSet::new());
+        for (job, targets) in &jobs {
+            if let Some(cores) = self.cores.get(job) {
+                self.used_cores(*job, targets, cores)
+                    .for_each(|core| add(*job, core));
             }
         }
+        let mut beside = Vec::new();
+        for RunningHook { job, cores } in hooks {
+            self.used_cores(job, &nowhere, cores)
+                .for_each(|core| add(job, core));
+            if jobs.contains_key(&job) {
+                beside.push(format!("a hook of job {job} runs beside its tasks"));
+            }
+        }
+        self.violations.append(&mut violations);
+        self.violations.append(&mut beside);
     }
 
     /// The remains of jobs: none when every job has ended and been acknowledged.

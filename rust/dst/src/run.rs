@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-use crate::scheduling::Placement;
 use crate::script::{Script, StepKind};
 use crate::world::{Violation, World};
 
@@ -46,7 +45,7 @@ pub fn run(script: &Script) -> Run {
     PANIC.set(Some(String::new()));
     let (mut steps, mut digest) = (0, 0);
     let result = panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(script.scheduler);
+        let mut world = World::new(script.setup);
         for step in &script.steps {
             world.take(*step);
             if step.kind == StepKind::Run {
@@ -126,12 +125,15 @@ pub fn shorten(script: &Script) -> Script {
             }
         }
     }
-    if best.scheduler == Placement::Process {
-        let mut candidate = best.clone();
-        candidate.scheduler = Placement::Inside;
-        if violates(&candidate) {
-            best = candidate;
-        }
+    loop {
+        let candidates = best.setup.simpler().map(|setup| Script {
+            setup,
+            steps: best.steps.clone(),
+        });
+        let Some(simpler) = candidates.into_iter().find(violates) else {
+            break;
+        };
+        best = simpler;
     }
     best
 }

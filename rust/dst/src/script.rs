@@ -28,7 +28,7 @@ macro_rules! steps {
     };
 }
 
-/// Kinds that a seed has all of, or none of: a run with few kinds of faults goes deeper than one with all.
+/// Kinds that a seed has all of, or none of: a run with few kinds of requests and faults goes deeper than one with all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     Always,
@@ -42,10 +42,15 @@ enum Group {
     Scheduler,
     Store,
     Clock,
+    Elastic,
+    Hooks,
+    Retention,
+    Guests,
+    Many,
 }
 
 impl Group {
-    const FAULTS: [Self; 10] = [
+    const OPTIONAL: [Self; 15] = [
         Self::Resources,
         Self::Queues,
         Self::Daemon,
@@ -56,6 +61,11 @@ impl Group {
         Self::Scheduler,
         Self::Store,
         Self::Clock,
+        Self::Elastic,
+        Self::Hooks,
+        Self::Retention,
+        Self::Guests,
+        Self::Many,
     ];
 }
 
@@ -78,6 +88,12 @@ steps! {
     Wait = "wait", 2, 8, Always;
     /// A client lists the jobs: client.
     List = "list", 1, 4, Always;
+    /// A client reads R, jobspec and eventlog of a job: client, job.
+    Lookup = "lookup", 2, 3, Always;
+    /// A client sets the memo of a job: client, job, value.
+    Memo = "memo", 3, 3, Always;
+    /// A client names another submission by the token of an acknowledged one: submission.
+    Reuse = "reuse-token", 1, 2, Always;
     /// Bytes arrive at one end of a connection: which end, how many, whether the daemon handles them at once.
     Deliver = "deliver", 3, 180, Always;
     /// A message between service and reaper arrives: the direction.
@@ -132,6 +148,38 @@ steps! {
     DiskError = "disk-error", 1, 6, Store;
     /// The clock is set: seconds forward, or backward by the second number.
     Clock = "clock", 2, 6, Clock;
+    /// A job requests nodes: client, job, nodes, seconds that it waits.
+    Extend = "extend", 4, 25, Elastic;
+    /// A job requests time: client, job, seconds, seconds that it waits.
+    ExtendTime = "extend-time", 4, 6, Elastic;
+    /// A job requests another allocation: client, job, nodes, seconds that it waits.
+    Allocate = "allocate", 4, 8, Elastic;
+    /// A job releases nodes: client, job, nodes, seconds after which it reclaims them.
+    Release = "release", 4, 20, Elastic;
+    /// A grant is released: client, job, grant.
+    ReleaseGrant = "release-grant", 3, 8, Elastic;
+    /// A job reclaims what it has lent: client, job.
+    Reacquire = "reacquire", 2, 10, Elastic;
+    /// The requests of a job are cancelled: client, job.
+    Withdraw = "cancel-requests", 2, 5, Elastic;
+    /// A client cancels a grant as a job: client, grant.
+    CancelGrant = "cancel-grant", 2, 5, Elastic;
+    /// A client watches the requests of a job: client, job.
+    WatchRequests = "watch-requests", 2, 8, Elastic;
+    /// A prolog or epilog ends: which one, its exit code.
+    EndHook = "end-hook", 2, 60, Hooks;
+    /// Inactive jobs are purged, or counted: client, how they are selected, number.
+    Purge = "purge", 3, 12, Retention;
+    /// A guest sends a request that only the owner may send: client, which one.
+    Intrude = "intrude", 2, 12, Guests;
+    /// A client cancels the jobs of a user, or all that it may: client, client of that user, which.
+    CancelAll = "cancel-all", 3, 4, Many;
+    /// A client cancels the latest jobs: client, number.
+    CancelMany = "cancel-many", 2, 10, Many;
+    /// A client changes the urgency of the latest jobs: client, number, urgency.
+    UrgencyMany = "urgency-many", 3, 10, Many;
+    /// A client sends a signal to the latest jobs: client, number.
+    SignalMany = "signal-many", 2, 6, Many;
 }
 
 impl StepKind {
@@ -152,11 +200,108 @@ pub struct Step {
     pub arguments: [u32; MAX_ARGUMENTS],
 }
 
+/// The instance of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// The place of the scheduler.
+    pub scheduler: Placement,
+    /// Whether a prolog is configured.
+    pub prolog: bool,
+    /// Whether an epilog is configured.
+    pub epilog: bool,
+    /// The number of inactive jobs above which the oldest are purged.
+    pub inactive_num_limit: Option<u32>,
+    /// Whether some of the clients are guests'.
+    pub guests: bool,
+}
+
+impl Setup {
+    /// The instance without options.
+    pub const PLAIN: Self = Self {
+        scheduler: Placement::Inside,
+        prolog: false,
+        epilog: false,
+        inactive_num_limit: None,
+        guests: false,
+    };
+
+    /// The instances with one option less.
+    pub(crate) fn simpler(self) -> impl Iterator<Item = Self> {
+        let plain = Self::PLAIN;
+        let simpler = [
+            Self {
+                scheduler: plain.scheduler,
+                ..self
+            },
+            Self {
+                prolog: false,
+                ..self
+            },
+            Self {
+                epilog: false,
+                ..self
+            },
+            Self {
+                inactive_num_limit: None,
+                ..self
+            },
+            Self {
+                guests: false,
+                ..self
+            },
+        ];
+        simpler.into_iter().filter(move |setup| *setup != self)
+    }
+
+    /// Takes a line of a script: an option and its value. Returns false if it is something else.
+    fn read(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        match (name, value) {
+            ("scheduler", "inside") => self.scheduler = Placement::Inside,
+            ("scheduler", "process") => self.scheduler = Placement::Process,
+            ("scheduler", _) => return Err("expected `inside` or `process`".to_owned()),
+            ("hooks", _) => {
+                self.prolog = matches!(value, "prolog" | "both");
+                self.epilog = matches!(value, "epilog" | "both");
+                if !self.prolog && !self.epilog {
+                    return Err("expected `prolog`, `epilog` or `both`".to_owned());
+                }
+            }
+            ("inactive-num-limit", _) => {
+                let number = value.parse().map_err(|_| "expected a number".to_owned())?;
+                self.inactive_num_limit = Some(number);
+            }
+            ("guests", "yes") => self.guests = true,
+            ("guests", _) => return Err("expected `yes`".to_owned()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "scheduler {}", self.scheduler.name())?;
+        match (self.prolog, self.epilog) {
+            (true, true) => writeln!(out, "hooks both")?,
+            (true, false) => writeln!(out, "hooks prolog")?,
+            (false, true) => writeln!(out, "hooks epilog")?,
+            (false, false) => {}
+        }
+        if let Some(number) = self.inactive_num_limit {
+            writeln!(out, "inactive-num-limit {number}")?;
+        }
+        if self.guests {
+            writeln!(out, "guests yes")?;
+        }
+        Ok(())
+    }
+}
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// The place of the scheduler.
-    pub scheduler: Placement,
+    /// The instance.
+    pub setup: Setup,
     /// The steps.
     pub steps: Vec<Step>,
 }
@@ -171,12 +316,25 @@ impl Script {
             Placement::Inside
         };
         let groups: Vec<Group> = if random.one_in(8) {
-            Group::FAULTS.to_vec()
+            Group::OPTIONAL.to_vec()
         } else {
-            Group::FAULTS
+            Group::OPTIONAL
                 .into_iter()
-                .filter(|_| random.one_in(3))
+                .filter(|_| random.one_in(4))
                 .collect()
+        };
+        let hooks = if groups.contains(&Group::Hooks) {
+            1 + random.below(3)
+        } else {
+            0
+        };
+        let has_limit = groups.contains(&Group::Retention) && random.one_in(2);
+        let setup = Setup {
+            scheduler,
+            prolog: hooks & 1 != 0,
+            epilog: hooks & 2 != 0,
+            inactive_num_limit: has_limit.then(|| random.below(6)),
+            guests: groups.contains(&Group::Guests),
         };
         let kinds = StepKind::ALL
             .iter()
@@ -204,14 +362,13 @@ impl Script {
             })
         };
         let steps = (0..length).filter_map(|_| draw_step()).collect();
-        Self { scheduler, steps }
+        Self { setup, steps }
     }
 }
 
 impl fmt::Display for Script {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheduler = self.scheduler.name();
-        writeln!(out, "scheduler {scheduler}")?;
+        write!(out, "{}", self.setup)?;
         for step in &self.steps {
             let count = StepKind::ALL
                 .iter()
@@ -244,7 +401,7 @@ impl FromStr for Script {
 
     fn from_str(text: &str) -> Result<Self, ScriptError> {
         let mut script = Self {
-            scheduler: Placement::Inside,
+            setup: Setup::PLAIN,
             steps: Vec::new(),
         };
         for (index, line) in text.lines().enumerate() {
@@ -254,16 +411,11 @@ impl FromStr for Script {
             let Some(name) = words.next() else {
                 continue;
             };
-            if name == "scheduler" {
-                script.scheduler = match words.next() {
-                    Some("process") => Placement::Process,
-                    Some("inside") => Placement::Inside,
-                    other => {
-                        let text =
-                            format!("line {number}: {other:?}: expected `inside` or `process`");
-                        return Err(ScriptError(text));
-                    }
-                };
+            let value = words.clone().next().unwrap_or_default();
+            let is_option = script.setup.read(name, value);
+            if is_option.map_err(|expected| {
+                ScriptError(format!("line {number}: `{name} {value}`: {expected}"))
+            })? {
                 continue;
             }
             let row = StepKind::ALL.iter().find(|(_, known, ..)| *known == name);
@@ -315,7 +467,7 @@ mod tests {
         );
         assert_eq!(
             error("scheduler"),
-            "line 1: None: expected `inside` or `process`"
+            "line 1: `scheduler `: expected `inside` or `process`"
         );
     }
 }

@@ -1,9 +1,12 @@
 //! The steps of a script: requests of clients, what happens by itself, and faults.
 
-use penstock_flux::topic::{job_info, job_ingest, job_list, job_manager, resource};
+use penstock_flux::pmix_attribute;
+use penstock_flux::topic::{job_info, job_ingest, job_list, job_manager, kvs, pmix, resource};
+use penstock_flux::urgency;
 
-use crate::client::{Purpose, Responses, Submission};
+use crate::client::{Client, Purpose, Responses, Submission};
 use crate::script::{Step, StepKind};
+use crate::site::OWNER;
 use crate::vfs::with_disk;
 use crate::world::{CLIENTS, CORES, RANKS, Rounds, World};
 
@@ -35,6 +38,30 @@ fn stop(flag: &str) -> String {
 /// The payload of a request that starts or enables it.
 fn start(flag: &str) -> String {
     format!(r#"{{"{flag}":true,"all":true}}"#)
+}
+
+/// Requests that only the owner may send, and their payloads.
+const OWNERS_REQUESTS: [(&str, &str); 9] = [
+    (job_manager::QUEUE_START, r#"{"start":false,"all":true}"#),
+    (job_manager::QUEUE_ENABLE, r#"{"enable":false,"all":true}"#),
+    (job_manager::PURGE, r#"{"num_limit":0,"force":true}"#),
+    (
+        job_manager::RAISEALL,
+        r#"{"dry_run":false,"userid":4294967295,"states":127,"type":"cancel","severity":0}"#,
+    ),
+    (job_manager::SCHED_READY, r#"{"mode":"unlimited"}"#),
+    (job_manager::EXEC_HELLO, r#"{"service":"job-exec"}"#),
+    (kvs::COMMIT, r#"{"namespace":"primary","ops":[],"flags":0}"#),
+    (resource::DRAIN, r#"{"targets":"0","reason":"broken"}"#),
+    (resource::UNDRAIN, r#"{"targets":"0"}"#),
+];
+
+/// The payload of a PMIx request; attributes of the value 0 are left out.
+fn pmix_request(job: u64, directive: &str, attributes: &[(&str, u32)]) -> String {
+    let given = attributes.iter().filter(|(_, value)| *value > 0);
+    let given = given.map(|(key, value)| format!(r#"{{"key":"{key}","value":{value}}}"#));
+    let given = given.collect::<Vec<_>>().join(",");
+    format!(r#"{{"job":{job},"directive":"{directive}","attributes":[{given}]}}"#)
 }
 
 fn index(argument: u32) -> usize {
@@ -76,6 +103,14 @@ impl World {
             }
             StepKind::Fork => self.machine.fork(index(first)),
             StepKind::Start => self.start(),
+            StepKind::EndHook => {
+                // Most succeed.
+                let code = u8::from(second % 8 == 7);
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.end_hook(index(first), code);
+                }
+                self.settle_daemon();
+            }
             _ => self.take_fault(step),
         }
     }
@@ -153,9 +188,16 @@ impl World {
                 format!(r#"{{"ids":[{id}]}}"#)
             }),
             StepKind::List => {
-                let payload = r#"{"max_entries":100,"attrs":["id","state"]}"#;
-                self.request(client, job_list::LIST, payload, Purpose::Other);
+                let payload = r#"{"max_entries":100,"attrs":["userid","state"]}"#;
+                self.request(client, job_list::LIST, payload, Purpose::List);
             }
+            StepKind::Lookup => self.request_of_job(client, job, job_info::LOOKUP, |id| {
+                format!(r#"{{"id":{id},"keys":["R","jobspec","eventlog"],"flags":0}}"#)
+            }),
+            StepKind::Memo => self.request_of_job(client, job, job_manager::MEMO, |id| {
+                format!(r#"{{"id":{id},"memo":{{"key":{third}}}}}"#)
+            }),
+            StepKind::Reuse => self.reuse_token(client),
             StepKind::Drain => {
                 let payload = format!(r#"{{"targets":"{rank}","reason":"broken"}}"#);
                 self.ask(resource::DRAIN, &payload);
@@ -172,9 +214,235 @@ impl World {
             StepKind::Resume => self.ask(job_manager::QUEUE_START, &start("start")),
             StepKind::Disable => self.ask(job_manager::QUEUE_ENABLE, &stop("enable")),
             StepKind::Enable => self.ask(job_manager::QUEUE_ENABLE, &start("enable")),
+            StepKind::Purge => self.purge(client, second, third),
+            StepKind::Intrude => self.intrude(client, job),
+            _ => return self.take_request_of_many(step) || self.take_pmix_request(step),
+        }
+        true
+    }
+
+    /// Sends the request of a step about several jobs. Returns false if the step is not one.
+    fn take_request_of_many(&mut self, step: Step) -> bool {
+        let [first, second, third, _] = step.arguments;
+        let client = index(first);
+        let ids = self.latest(1 + index(second) % 8);
+        let names = format!("{ids:?}");
+        match step.kind {
+            // A guest means its own jobs.
+            StepKind::CancelAll if third % 2 == 1 => {
+                let payload = r#"{"all":true,"type":"cancel","severity":0,"note":""}"#;
+                self.request(client, job_manager::RAISE, payload, Purpose::Other);
+            }
+            StepKind::CancelAll => {
+                let user = self.userid(index(second));
+                let payload = format!(
+                    r#"{{"dry_run":false,"userid":{user},"states":127,"type":"cancel","severity":0}}"#
+                );
+                let purpose = if self.may_act_for(client, user) {
+                    Purpose::Other
+                } else {
+                    Purpose::Forbidden
+                };
+                self.request(client, job_manager::RAISEALL, &payload, purpose);
+            }
+            StepKind::CancelMany => self.request_of_jobs(
+                client,
+                ids,
+                job_manager::RAISE,
+                &format!(r#"{{"ids":{names},"type":"cancel","severity":0,"note":""}}"#),
+            ),
+            StepKind::UrgencyMany => self.request_of_jobs(
+                client,
+                ids,
+                job_manager::URGENCY,
+                &format!(r#"{{"ids":{names},"urgency":{}}}"#, third % 32),
+            ),
+            StepKind::SignalMany => self.request_of_jobs(
+                client,
+                ids,
+                job_manager::KILL,
+                &format!(r#"{{"ids":{names},"signum":15}}"#),
+            ),
             _ => return false,
         }
         true
+    }
+
+    /// Sends the PMIx request of a step. Returns false if the step is not one.
+    fn take_pmix_request(&mut self, step: Step) -> bool {
+        let [first, second, third, fourth] = step.arguments;
+        let (client, job) = (index(first), index(second));
+        let (nodes, seconds) = (1 + third % 3, fourth % 60);
+        match step.kind {
+            StepKind::Extend => self.pmix(
+                client,
+                job,
+                "extend",
+                &[
+                    (pmix_attribute::NODES, nodes),
+                    (pmix_attribute::TIMEOUT, seconds),
+                ],
+            ),
+            StepKind::ExtendTime => self.pmix(
+                client,
+                job,
+                "extend",
+                &[
+                    (pmix_attribute::TIME, 1 + third % 100),
+                    (pmix_attribute::TIMEOUT, seconds),
+                ],
+            ),
+            StepKind::Allocate => self.pmix(
+                client,
+                job,
+                "new",
+                &[
+                    (pmix_attribute::NODES, nodes),
+                    (pmix_attribute::TIMEOUT, seconds),
+                ],
+            ),
+            StepKind::Release => self.pmix(
+                client,
+                job,
+                "release",
+                &[
+                    (pmix_attribute::NODES, nodes),
+                    (pmix_attribute::TIME, seconds),
+                ],
+            ),
+            StepKind::Reacquire => self.pmix(client, job, "reacquire", &[]),
+            StepKind::ReleaseGrant => self.release_grant(client, job, index(third)),
+            StepKind::Withdraw => {
+                if let Some(id) = self.running_job(job) {
+                    let purpose = Purpose::Alloc(id, self.is_foreign(client, id));
+                    self.request(client, pmix::CANCEL, &format!(r#"{{"job":{id}}}"#), purpose);
+                }
+            }
+            StepKind::CancelGrant => {
+                if let Some(id) = self.grant(job) {
+                    self.request_of(client, id, job_manager::RAISE, |id| {
+                        format!(r#"{{"id":{id},"type":"cancel","severity":0,"note":""}}"#)
+                    });
+                }
+            }
+            StepKind::WatchRequests => {
+                if let Some(id) = self.running_job(job) {
+                    self.request_of(client, id, pmix::EVENTS, |id| format!(r#"{{"job":{id}}}"#));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn pmix(&mut self, client: usize, job: usize, directive: &str, attributes: &[(&str, u32)]) {
+        if let Some(id) = self.running_job(job) {
+            let payload = pmix_request(id, directive, attributes);
+            let purpose = Purpose::Alloc(id, self.is_foreign(client, id));
+            self.request(client, pmix::ALLOC, &payload, purpose);
+        }
+    }
+
+    /// A job releases one of its grants.
+    fn release_grant(&mut self, client: usize, job: usize, grant: usize) {
+        let Some(id) = self.running_job(job) else {
+            return;
+        };
+        let grants = self.promises.grants.iter();
+        let own: Vec<_> = grants.filter(|(_, requester)| **requester == id).collect();
+        let found = grant.checked_rem(own.len());
+        if let Some((grant, _)) = found.and_then(|found| own.get(found)) {
+            let key = pmix_attribute::ALLOC_ID;
+            let payload = format!(
+                r#"{{"job":{id},"directive":"release","attributes":[{{"key":"{key}","value":"{grant}"}}]}}"#
+            );
+            let purpose = Purpose::Alloc(id, self.is_foreign(client, id));
+            self.request(client, pmix::ALLOC, &payload, purpose);
+        }
+    }
+
+    /// Names another submission by the token of one that was acknowledged.
+    fn reuse_token(&mut self, number: usize) {
+        let count = self.promises.submissions.len();
+        let found = number.checked_rem(count);
+        let Some(number) = found else {
+            return;
+        };
+        let submission = self.promises.submissions.get(number);
+        let known = submission.filter(|submission| submission.ids.is_some());
+        if let Some((payload, userid)) = known.map(|known| (known.payload.clone(), known.userid)) {
+            let other = payload.replace(r#""name":"s"#, r#""name":"other"#);
+            let client = self.client_of(0, userid);
+            self.request(client, job_ingest::SUBMIT, &other, Purpose::Forbidden);
+        }
+    }
+
+    fn purge(&mut self, client: usize, selection: u32, number: u32) {
+        let (payload, purpose) = match selection % 4 {
+            0 => {
+                let payload = format!(r#"{{"num_limit":{},"force":false}}"#, number % 4);
+                (payload, Purpose::Other)
+            }
+            1 => {
+                let payload = format!(r#"{{"num_limit":{},"force":true}}"#, number % 4);
+                (payload, Purpose::Other)
+            }
+            2 => {
+                let payload = format!(r#"{{"age_limit":{},"force":true}}"#, number % 16);
+                (payload, Purpose::Other)
+            }
+            _ => {
+                let jobs: Vec<u64> = self.job(index(number)).into_iter().collect();
+                (
+                    format!(r#"{{"ids":{jobs:?},"force":true}}"#),
+                    Purpose::Purge(jobs),
+                )
+            }
+        };
+        let purpose = if self.may_act_for(client, OWNER) {
+            purpose
+        } else {
+            Purpose::Forbidden
+        };
+        self.request(client, job_manager::PURGE, &payload, purpose);
+    }
+
+    /// Sends a request as a guest that only the owner may send.
+    fn intrude(&mut self, client: usize, which: usize) {
+        let request = OWNERS_REQUESTS.get(which % OWNERS_REQUESTS.len());
+        if let Some((topic, payload)) = request
+            && self.userid(client) != OWNER
+        {
+            self.request(client, topic, payload, Purpose::Forbidden);
+        }
+    }
+
+    // --- users
+
+    /// The user of a client.
+    fn userid(&self, client: usize) -> u32 {
+        let client = self.clients.get(client % CLIENTS);
+        client.map_or(OWNER, Client::userid)
+    }
+
+    fn may_act_for(&self, client: usize, userid: u32) -> bool {
+        [OWNER, userid].contains(&self.userid(client))
+    }
+
+    /// Whether a job is not the client's.
+    fn is_foreign(&self, client: usize, job: u64) -> bool {
+        let owner = self.promises.userid_of(job);
+        owner.is_some_and(|owner| !self.may_act_for(client, owner))
+    }
+
+    /// This client if it is the user's, else the first one that is.
+    fn client_of(&self, client: usize, userid: u32) -> usize {
+        if self.userid(client) == userid {
+            return client;
+        }
+        let mut clients = self.clients.iter();
+        let found = clients.position(|client| client.userid() == userid);
+        found.unwrap_or(client)
     }
 
     /// Sends a request of the first client.
@@ -184,8 +452,15 @@ impl World {
 
     /// Sends a client's request.
     pub(crate) fn request(&mut self, client: usize, topic: &str, payload: &str, purpose: Purpose) {
-        let is_stream = matches!(purpose, Purpose::Watch(..) | Purpose::Wait(_))
-            || matches!(topic, resource::MONITOR | job_list::LIST);
+        let is_stream = matches!(
+            topic,
+            job_info::EVENTLOG_WATCH
+                | job_list::LIST
+                | job_list::WAIT
+                | pmix::ALLOC
+                | pmix::EVENTS
+                | resource::MONITOR
+        );
         let responses = if is_stream {
             Responses::Stream
         } else {
@@ -206,6 +481,25 @@ impl World {
             .copied()
     }
 
+    /// The latest jobs.
+    fn latest(&self, count: usize) -> Vec<u64> {
+        let jobs = self.promises.jobs();
+        jobs.iter().rev().take(count).copied().collect()
+    }
+
+    /// A job of which a task runs.
+    fn running_job(&self, index: usize) -> Option<u64> {
+        let jobs = self.machine.running_jobs();
+        jobs.iter().nth(index.checked_rem(jobs.len())?).copied()
+    }
+
+    /// An allocation that was granted to a job.
+    fn grant(&self, index: usize) -> Option<u64> {
+        let grants = &self.promises.grants;
+        let mut ids = grants.keys().rev();
+        ids.nth(index.checked_rem(grants.len())?).copied()
+    }
+
     fn submit(&mut self, client: usize, shape: u32, urgency: u32, seconds: u32) {
         let number = self.promises.submissions.len();
         let count = 1 + shape / 6 % 3;
@@ -219,12 +513,19 @@ impl World {
         } else {
             12 + urgency % 8
         };
+        let userid = self.userid(client);
+        let urgency = if userid == OWNER {
+            urgency
+        } else {
+            urgency.min(urgency::DEFAULT.into())
+        };
         let spec = jobspec(&format!("s{number}"), shape, seconds);
         let payload = format!(
             r#"{{"jobspec":{spec},"urgency":{urgency},"count":{count},"token":"t{number}"}}"#
         );
         self.promises.submissions.push(Submission {
             payload,
+            userid,
             count: index(count),
             ids: None,
         });
@@ -238,7 +539,9 @@ impl World {
             return;
         };
         if let Some(submission) = self.promises.submissions.get(number) {
-            let payload = submission.payload.clone();
+            let (payload, userid) = (submission.payload.clone(), submission.userid);
+            // A token is its user's.
+            let client = self.client_of(client, userid);
             self.request(
                 client,
                 job_ingest::SUBMIT,
@@ -256,12 +559,24 @@ impl World {
         payload: impl Fn(u64) -> String,
     ) {
         if let Some(id) = self.job(job) {
-            let purpose = match topic {
-                job_info::EVENTLOG_WATCH => Purpose::Watch(id, 0),
-                job_list::WAIT => Purpose::Wait(id),
-                _ => Purpose::Other,
-            };
-            self.request(client, topic, &payload(id), purpose);
+            self.request_of(client, id, topic, payload);
         }
+    }
+
+    fn request_of(&mut self, client: usize, id: u64, topic: &str, payload: impl Fn(u64) -> String) {
+        let purpose = match topic {
+            _ if self.is_foreign(client, id) => Purpose::Forbidden,
+            job_info::EVENTLOG_WATCH => Purpose::Watch(id, 0),
+            job_list::WAIT => Purpose::Wait(id),
+            pmix::EVENTS => Purpose::Requests(id),
+            _ => Purpose::Other,
+        };
+        self.request(client, topic, &payload(id), purpose);
+    }
+
+    fn request_of_jobs(&mut self, client: usize, ids: Vec<u64>, topic: &str, payload: &str) {
+        let foreign = ids.into_iter().filter(|id| self.is_foreign(client, *id));
+        let purpose = Purpose::Jobs(foreign.collect());
+        self.request(client, topic, payload, purpose);
     }
 }

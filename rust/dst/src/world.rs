@@ -14,17 +14,21 @@ use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder};
 use crate::client::{Client, Promises};
 use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon};
 use crate::disk::Disk;
-use crate::machine::{Machine, cores_of};
+use crate::machine::Machine;
 use crate::network::{End, Input, LinkId, Network};
 use crate::random::Random;
 use crate::scheduling::{CheckedScheduler, Placement};
+use crate::script::Setup;
+use crate::site::{OWNER, cores_of};
 use crate::vfs::{self, with_disk};
 
 /// The execution targets, each with as many cores.
 pub(crate) const RANKS: u32 = 4;
 pub(crate) const CORES: u32 = 4;
 /// The number of clients.
-pub(crate) const CLIENTS: usize = 3;
+pub(crate) const CLIENTS: usize = 4;
+/// Their users, if there are guests; otherwise all are the owner's.
+const USERS: [u32; CLIENTS] = [OWNER, OWNER, 1001, 1002];
 /// Seconds since the epoch at which a run begins.
 const START: f64 = 1_800_000_000.0;
 /// Deliveries after which the world should have fallen silent.
@@ -85,7 +89,11 @@ pub struct World {
     pub(crate) daemon: Option<Daemon>,
     pub(crate) machine: Machine,
     scheduler: Option<SchedulerProcess>,
-    placement: Placement,
+    pub(crate) setup: Setup,
+    /// The jobs whose prolog has succeeded.
+    pub(crate) prepared: BTreeSet<u64>,
+    /// The jobs that the job manager has purged, perhaps before a crash.
+    pub(crate) purged: BTreeSet<u64>,
     /// The result of the last start of the daemon, which is still to be checked.
     pub(crate) last_start: Option<Result<(), Box<dyn Error>>>,
     pub(crate) clients: Vec<Client>,
@@ -100,7 +108,7 @@ pub struct World {
 
 impl World {
     /// An instance that has just been started for the first time, on this thread's disk.
-    pub fn new(placement: Placement) -> Self {
+    pub fn new(setup: Setup) -> Self {
         vfs::register();
         vfs::format_disk();
         let mut base = ResourceSet::new();
@@ -114,9 +122,13 @@ impl World {
             daemon: None,
             machine: Machine::new(START),
             scheduler: None,
-            placement,
+            setup,
+            prepared: BTreeSet::new(),
+            purged: BTreeSet::new(),
             last_start: None,
-            clients: (0..CLIENTS).map(|_| Client::new()).collect(),
+            clients: USERS
+                .map(|user| Client::new(if setup.guests { user } else { OWNER }))
+                .into(),
             promises: Promises::default(),
             base: Arc::new(base),
             now: START,
@@ -140,7 +152,7 @@ impl World {
         if self.daemon.is_none() {
             let network = Rc::clone(&self.network);
             let base = Arc::clone(&self.base);
-            let started = Daemon::start(network, base, self.placement, self.now, self.monotonic);
+            let started = Daemon::start(network, base, self.setup, self.now, self.monotonic);
             self.last_start = Some(match started {
                 Ok(daemon) => {
                     self.daemon = Some(daemon);
@@ -160,23 +172,21 @@ impl World {
             return;
         }
         if self.machine.has_service() && self.machine.link().is_none() {
-            let link = self.open();
+            let link = self.open(OWNER);
             self.machine.connect(link, &mut self.network.borrow_mut());
         }
         for index in 0..self.clients.len() {
-            if self
-                .clients
-                .get(index)
-                .is_some_and(|client| client.link().is_none())
-            {
-                let link = self.open();
-                if let Some(client) = self.clients.get_mut(index) {
-                    client.connect(link);
-                }
+            let client = self.clients.get(index);
+            let Some(client) = client.filter(|client| client.link().is_none()) else {
+                continue;
+            };
+            let link = self.open(client.userid());
+            if let Some(client) = self.clients.get_mut(index) {
+                client.connect(link);
             }
         }
-        if self.placement == Placement::Process && self.scheduler.is_none() {
-            let link = self.open();
+        if self.setup.scheduler == Placement::Process && self.scheduler.is_none() {
+            let link = self.open(OWNER);
             let mut process = SchedulerProcess {
                 scheduler: CheckedScheduler::start(),
                 link,
@@ -188,16 +198,26 @@ impl World {
         }
     }
 
-    fn open(&mut self) -> LinkId {
+    fn open(&mut self, userid: u32) -> LinkId {
         let link = self.network.borrow_mut().open();
         if let Some(daemon) = &mut self.daemon {
-            daemon.accept(link);
+            daemon.accept(link, userid);
         }
         link
     }
 
     /// Notices that the daemon was killed in a disk operation.
     pub(crate) fn settle_daemon(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            self.prepared.extend(daemon.take_prepared());
+            for job in std::mem::take(&mut daemon.purged) {
+                self.purged.insert(job);
+                if self.machine.is_occupied_by(job) {
+                    let text = format!("job {job} is purged, and its processes run");
+                    self.violations.push(Violation::new("purged-active", text));
+                }
+            }
+        }
         if with_disk(|disk| disk.is_killed()) {
             self.bury_daemon();
         }
@@ -395,7 +415,7 @@ impl World {
         for _ in 0..MAX_DELIVERIES {
             if !self.deliver_one() {
                 let mut daemon = self.daemon.iter();
-                if !daemon.any(Daemon::has_open_submission) {
+                if !daemon.any(Daemon::has_open_request) {
                     return;
                 }
                 self.tick();

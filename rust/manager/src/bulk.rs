@@ -71,9 +71,8 @@ impl BulkRequest {
         }
     }
 
-    /// Changes the next jobs. Returns whether these were the last.
-    fn run_slice(&mut self, cx: &mut Context) -> bool {
-        let mut changes = JOBS_PER_SLICE;
+    /// Changes the next jobs, at most this many. Returns whether these were the last.
+    fn run_slice(&mut self, cx: &mut Context, mut changes: usize) -> bool {
         for _ in 0..JOBS_EXAMINED_PER_SLICE {
             if changes == 0 {
                 return false;
@@ -127,12 +126,28 @@ impl BulkRequest {
 type PeerRequests = VecDeque<BulkRequest>;
 
 /// The open requests by peer, the peer whose slice is next first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BulkRequests {
     open: VecDeque<PeerRequests>,
+    /// Maximum number of jobs changed in one slice.
+    jobs_per_slice: usize,
+}
+
+impl Default for BulkRequests {
+    fn default() -> Self {
+        Self {
+            open: VecDeque::new(),
+            jobs_per_slice: JOBS_PER_SLICE,
+        }
+    }
 }
 
 impl BulkRequests {
+    /// Sets the number of jobs changed in one slice.
+    pub(crate) fn set_slice(&mut self, jobs: usize) {
+        self.jobs_per_slice = jobs;
+    }
+
     /// Begins a request: does its first slice, unless an earlier one of the same peer is open.
     pub(crate) fn begin(
         &mut self,
@@ -146,7 +161,7 @@ impl BulkRequests {
         let mut peers = self.open.iter_mut();
         if let Some(peer) = peers.find(|peer| peer.front().is_some_and(is_of_peer)) {
             peer.push_back(bulk);
-        } else if bulk.run_slice(cx) {
+        } else if bulk.run_slice(cx, self.jobs_per_slice) {
             return Reply::Payload(bulk.response().1);
         } else {
             self.open.push_back(PeerRequests::from([bulk]));
@@ -167,7 +182,10 @@ impl BulkRequests {
         let Some(mut peer) = self.open.pop_front() else {
             return;
         };
-        if peer.front_mut().is_some_and(|bulk| bulk.run_slice(cx))
+        let jobs = self.jobs_per_slice;
+        if peer
+            .front_mut()
+            .is_some_and(|bulk| bulk.run_slice(cx, jobs))
             && let Some(bulk) = peer.pop_front()
         {
             let (request, payload) = bulk.response();

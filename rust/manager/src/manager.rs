@@ -274,14 +274,18 @@ impl Manager {
         self.bulk.is_open() || self.submissions.is_open() || self.resumption.is_open()
     }
 
-    /// Whether a submission is done in slices: [`advance`](Self::advance) does the next one.
-    pub fn has_open_submission(&self) -> bool {
-        self.submissions.is_open()
+    /// Whether a request is done in slices: [`advance`](Self::advance) does the next one.
+    pub fn has_open_request(&self) -> bool {
+        self.bulk.is_open() || self.submissions.is_open() || self.purger.is_open()
     }
 
-    /// Sets the number of jobs in a slice of a submission, for simulation: it has few jobs.
-    pub fn set_submission_slice(&mut self, jobs: u64) {
+    /// Sets the number of jobs in a slice of a submission, of a request about many jobs and of a purge, for simulation: it
+    /// has few jobs.
+    pub fn set_slice(&mut self, jobs: u64) {
         self.submissions.set_slice(jobs);
+        let jobs = usize::try_from(jobs).unwrap_or(usize::MAX);
+        self.bulk.set_slice(jobs);
+        self.purger.set_slice(jobs);
     }
 
     /// Sets the number of jobs that stay in memory after their end, for simulation: it has few jobs.

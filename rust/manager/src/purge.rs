@@ -44,6 +44,8 @@ pub(crate) struct Purger {
     release_due: Option<f64>,
     /// Pages that were released.
     released_pages: u64,
+    /// Maximum number of jobs removed in one slice.
+    jobs_per_slice: usize,
 }
 
 /// The jobs that a request is still to remove.
@@ -58,15 +60,15 @@ enum Selection {
 }
 
 impl Selection {
-    /// Takes the jobs of the next slice.
-    fn take(&mut self, census: &Census) -> Vec<End> {
+    /// Takes the next jobs, at most this many.
+    fn take(&mut self, census: &Census, count: usize) -> Vec<End> {
         match self {
             Self::Unchecked(..) => Vec::new(),
-            Self::Named(jobs) => jobs.take(JOBS_PER_SLICE).collect(),
+            Self::Named(jobs) => jobs.take(count).collect(),
             Self::Oldest(last) => {
                 let oldest = census.inactive().iter();
                 let oldest = oldest.take_while(|end| end <= last);
-                oldest.take(JOBS_PER_SLICE).collect()
+                oldest.take(count).collect()
             }
         }
     }
@@ -134,7 +136,13 @@ impl Purger {
             // Jobs may have been purged before the start.
             release_due: cx.has_excess_pages().then_some(cx.now),
             released_pages: 0,
+            jobs_per_slice: JOBS_PER_SLICE,
         }
+    }
+
+    /// Sets the number of jobs removed in one slice.
+    pub(crate) fn set_slice(&mut self, jobs: usize) {
+        self.jobs_per_slice = jobs;
     }
 
     /// `job-manager.purge`: removes inactive jobs, or counts those that would be removed.
@@ -205,9 +213,9 @@ impl Purger {
             }
             open.selection = Selection::Named(jobs.into_iter());
         }
-        let jobs = open.selection.take(census);
+        let jobs = open.selection.take(census, self.jobs_per_slice);
         open.count += self.remove(cx, census, &jobs);
-        let is_last = jobs.len() < JOBS_PER_SLICE;
+        let is_last = jobs.len() < self.jobs_per_slice;
         Ok(is_last.then(|| response(open.count, census)))
     }
 
@@ -279,8 +287,8 @@ impl Purger {
         }
         let excess = Excess::configured(&cx.settings);
         let excess = excess.of(census, cx.now);
-        let jobs: Vec<End> = excess.take(JOBS_PER_SLICE).collect();
-        if jobs.len() < JOBS_PER_SLICE {
+        let jobs: Vec<End> = excess.take(self.jobs_per_slice).collect();
+        if jobs.len() < self.jobs_per_slice {
             self.checked = cx.now;
         }
         self.remove(cx, census, &jobs);
@@ -288,11 +296,16 @@ impl Purger {
 
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub(crate) fn deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
-        if !self.open.is_empty() {
+        if self.is_open() {
             return Some(cx.now);
         }
         let times = [self.limits_deadline(cx, census), self.release_due];
         times.into_iter().flatten().min_by(f64::total_cmp)
+    }
+
+    /// Whether a request is open.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Pages of the store that were released since the start.

@@ -159,7 +159,7 @@ fn a_journal_has_the_events_with_the_names_that_it_wants() {
 #[test]
 fn a_large_submission_is_in_a_journal_once() {
     let mut bench = bench();
-    bench.manager.set_submission_slice(3);
+    bench.manager.set_slice(3);
     bench.stream(JOURNAL, &json!({"allow": {"submit": 1}}));
     let (ids, mut out) = bench.submit_copies(&json!({}), 10);
     while bench.manager.has_more() || bench.is_due() {
