@@ -192,7 +192,13 @@ impl<S: Service> Conversation<S> {
             panic!("a response to no open request: {response:?}");
         };
         assert_eq!(response.origin(), Some(sender.route()), "{response:?}");
-        if !is_stream || response.errnum() != 0 {
+        // RFC 27: a scheduler may annotate a job any number of times before the final response.
+        let is_annotation = response.topic() == "sched.alloc"
+            && response
+                .read::<serde_json::Value>()
+                .is_ok_and(|payload| payload["type"] == 1);
+        let is_last = !is_stream && !is_annotation;
+        if is_last || response.errnum() != 0 {
             self.open.remove(&response.matchtag);
         }
         let mut frame = Vec::new();
