@@ -43,6 +43,7 @@ __all__ = [
     "PmixError",
     "PolicyError",
     "ProtocolError",
+    "RecordingError",
     "RequestError",
     "ResourceSetError",
     "RpcError",

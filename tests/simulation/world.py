@@ -145,7 +145,7 @@ class World:
         self.machine = Machine(clock, folder, self.network, self.faults, script.seed)
         execution = draws.choice(("sim", "local"))
         self._options = dataclasses.replace(OPTIONS, exec=execution, config=parse(CONFIG))
-        self._promises = Promises(self.note)
+        self._promises = Promises(self.record_violation)
         uri = f"local://{OPTIONS.socket}"
         self.clients = [
             Client(number, OWNER + max(0, number + 1 - OWNERS), self.network, uri, self._promises)

@@ -343,7 +343,7 @@ def test_a_limit_may_kill(here, capsys):
     [
         (["none.swf"], "none.swf"),
         (["bad.swf"], "bad.swf: line 1: field 1 (job number): expected a number, found `x`"),
-        (["bad.jsonl"], "bad.jsonl: line 1: column 28: unknown field `colour`"),
+        (["bad.jsonl"], "bad.jsonl: line 1: cores: expected a whole number below 4294967296"),
         (["bad.swf.gz"], "expected a file packed by gzip"),
         (["empty.swf"], "there is no job in it"),
         (["left_out.swf"], "no job in it that can be run: left out: 2 jobs without a run time"),
@@ -363,7 +363,7 @@ def test_a_limit_may_kill(here, capsys):
 def test_errors_name_their_place(here, capsys, args, said):
     (here / "bad.swf").write_text("x y\n")
     (here / "bad.swf.gz").write_bytes(SWF)
-    (here / "bad.jsonl").write_text('{"submit":0,"run":1,"colour":"red"}')
+    (here / "bad.jsonl").write_text('{"submit":0,"run":1,"cores":0.5}')
     (here / "empty.swf").write_text("; nothing\n")
     (here / "left_out.swf").write_text("1 0 -1 -1 3 -1 -1 3 10 -1 1 -1 -1 -1 -1 -1 -1 -1\n" * 2)
     (here / "long.jsonl").write_text('{"submit":0,"run":1e308,"cores":1}')
