@@ -368,8 +368,10 @@ sdist: $(VENV)/.tools  ## The sources as pip installs them, in dist/
 	cd build_backend && ../$(BIN)/python -c 'import os, penstock_build; os.chdir(".."); penstock_build.build_sdist("dist")'
 
 # pip builds the sdist in a folder of its own: the target directory is named, so that dependencies are built once.
+# The files of an sdist have a constant time, by which cargo takes our crates of an earlier tree for fresh.
 test-packaging: wheel sdist  ## Installs wheel and sdist into clean environments, and runs the installed programs
 	$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock_hpc-*-abi3-*.whl | head -1)
+	rm -rf target/packaging/release/.fingerprint/penstock-*
 	CARGO_TARGET_DIR=$(CURDIR)/target/packaging \
 		$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock_hpc-*.tar.gz | head -1)
 
