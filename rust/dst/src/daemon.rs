@@ -641,7 +641,8 @@ impl Daemon {
         let was_healthy = !self.failures.contains_key(&Role::Manager);
         for (peer, messages) in deliveries {
             let role = self.roles.get(&peer).copied();
-            if role == Some(Role::Control) {
+            // What these do is not in memory alone.
+            if matches!(role, Some(Role::Control | Role::Hooks)) {
                 self.commit();
             }
             let failure = self.failures.get(&Role::Manager);
