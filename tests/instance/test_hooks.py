@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.support.jobs import events, newest, row
@@ -158,3 +159,23 @@ def test_a_reload_changes_hooks(start, site, tmp_path):
         (name,) = instance.lines("submit", "true")
         assert instance.penstock("wait", name).returncode == 1
         assert row(client, newest(client))["exception_type"] == "prolog"
+
+
+def test_a_cancellation_is_answered_when_the_command_has_ended(start, site, tmp_path):
+    up, go, ended = (tmp_path / name for name in ("up", "go", "ended"))
+    os.mkfifo(up)
+    os.mkfifo(go)
+    # It ends when somebody has written to `go`, which it reads after SIGTERM.
+    options = site(
+        f"trap 'read x < {go}; touch {ended}; exit 1' TERM; echo > {up}; sleep 1000 & wait"
+    )
+    with start(*SIM, *options) as instance, Client(instance.uri) as client:
+        instance.lines("submit", "true")
+        up.read_text()
+        with ThreadPoolExecutor(1) as pool:
+            released = pool.submit(go.write_text, "\n")
+            client.rpc("hooks.cancel", {"id": newest(client)})
+            assert ended.exists()
+            released.result()
+        # Nothing of the job runs now.
+        client.rpc("hooks.cancel", {"id": newest(client)})

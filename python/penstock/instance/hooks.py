@@ -86,7 +86,7 @@ class HookService:
         self._settings = settings
 
     def deliver(self, batch: Batch) -> None:
-        """Serves requests; `hooks.prolog` and `hooks.epilog` are answered when the command ends."""
+        """Serves requests, each of which is answered when the command has ended."""
         for request in batch:
             if is_disconnect(request):
                 self._cancel_requests_of(requester(request))
@@ -113,11 +113,14 @@ class HookService:
         self._wake.set()
         return DEFERRED
 
-    def _cancel(self, request: Message) -> dict[str, Any]:
+    def _cancel(self, request: Message) -> Any:
         run = self._running.get(HookCancelRequest.read(request).id)
-        if run is not None:
-            run.cancel()
-        return {}
+        if run is None:
+            return {}
+        run.cancel()
+        if not request.noresponse:
+            run.cancellations.append(request)
+        return DEFERRED
 
     async def run(self) -> None:
         """Runs the requested commands, each in a task of its own."""
@@ -141,8 +144,9 @@ class HookService:
         run.ended.set()
         if self._running.get(run.job) is run:
             del self._running[run.job]
-        if response is not None:
-            self._broker.post_messages(self.peer, [response])
+        responses = [] if response is None else [response]
+        responses += [request.respond({}) for request in run.cancellations]
+        self._broker.post_messages(self.peer, responses)
 
     async def _run_in_slot(self, run: _Run) -> Message:
         acquired = False
@@ -202,6 +206,8 @@ class _Run:
         self.name = f"{self.kind} of {fluid_f58(self.job)}"
         self.variables = _read_variables(payload)
         self.cancelled = False
+        # The requests that are answered when it has ended.
+        self.cancellations: list[Message] = []
         # The end of the job's command before this one, if there was one.
         self.previous: trio.Event | None = None
         self.ended = trio.Event()

@@ -22,6 +22,8 @@ struct Command {
     cores: BTreeSet<Core>,
     /// When it is killed, if it was cancelled.
     kill_at: Option<f64>,
+    /// The requests that are answered when it has ended.
+    cancellations: Vec<Message>,
 }
 
 /// A command that runs.
@@ -56,8 +58,15 @@ impl HookRunner {
             topic::hooks::CANCEL => {
                 if let Ok(CancelRequest { id }) = message.read_request() {
                     let mut commands = self.commands.iter_mut().rev();
-                    if let Some(command) = commands.find(|command| command.job == id.get()) {
-                        command.cancel(now);
+                    match commands.find(|command| command.job == id.get()) {
+                        Some(command) => {
+                            command.cancel(now);
+                            if !message.is_noresponse() {
+                                command.cancellations.push(message.header());
+                            }
+                        }
+                        None if message.is_noresponse() => {}
+                        None => return vec![Message::response_to(message, 0, None)],
                     }
                 }
             }
@@ -99,12 +108,12 @@ impl HookRunner {
         let Some(position) = found.and_then(|found| running.get(found)) else {
             return Vec::new();
         };
-        let mut responses = vec![self.finish(*position, i64::from(code) << 8)];
+        let mut responses = self.finish(*position, i64::from(code) << 8);
         responses.extend(self.advance(now));
         responses
     }
 
-    fn finish(&mut self, position: usize, status: i64) -> Message {
+    fn finish(&mut self, position: usize, status: i64) -> Vec<Message> {
         let command = self.commands.remove(position);
         if command.is_prolog && status == 0 {
             self.prepared.push(command.job);
@@ -115,7 +124,10 @@ impl HookRunner {
             status,
             note: note.into(),
         };
-        Message::response_to(&command.request, 0, None).with_payload(&response)
+        let ended = Message::response_to(&command.request, 0, None).with_payload(&response);
+        let cancelled = command.cancellations.iter();
+        let cancelled = cancelled.map(|request| Message::response_to(request, 0, None));
+        std::iter::once(ended).chain(cancelled).collect()
     }
 
     /// Ends the cancelled commands that are killed by now, or begin now. Returns the responses to be sent.
@@ -130,7 +142,7 @@ impl HookRunner {
             let Some(position) = running.find(is_over) else {
                 return responses;
             };
-            responses.push(self.finish(position, SIGTERM));
+            responses.extend(self.finish(position, SIGTERM));
         }
     }
 
@@ -163,5 +175,6 @@ fn command(request: &Message) -> Result<Command, RequestError> {
         is_prolog: request.topic() == topic::hooks::PROLOG,
         cores: cores_of(&r),
         kill_at: None,
+        cancellations: Vec::new(),
     })
 }

@@ -32,7 +32,8 @@ pub struct HookResponse<'a> {
     pub note: Text<'a>,
 }
 
-/// `hooks.cancel`: ends the command that runs for a job. It has no response.
+/// `hooks.cancel`: ends the command that runs for a job. The empty response, if one is wanted, comes when nothing of it
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// The job.

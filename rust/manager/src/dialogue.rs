@@ -372,7 +372,7 @@ pub enum HookCall {
     Idle,
     /// Outstanding.
     Requested,
-    /// Outstanding, and `hooks.cancel` was sent.
+    /// `hooks.cancel` was sent; it or the request for the hook is outstanding.
     Cancelling,
 }
 
@@ -381,8 +381,10 @@ pub enum HookCall {
 pub enum HookInput {
     /// `hooks.prolog` or `hooks.epilog` is sent.
     Request,
-    /// `hooks.cancel` is sent.
+    /// `hooks.cancel` is sent, without a response.
     Cancel,
+    /// `hooks.cancel` is sent for a hook that was requested before a restart.
+    RequestEnd,
     /// The response.
     Response,
 }
@@ -393,7 +395,9 @@ impl HookCall {
     pub fn after(self, input: HookInput) -> Option<Self> {
         Some(match (self, input) {
             (Self::Idle, HookInput::Request) => Self::Requested,
-            (Self::Requested, HookInput::Cancel) => Self::Cancelling,
+            (Self::Requested, HookInput::Cancel) | (Self::Idle, HookInput::RequestEnd) => {
+                Self::Cancelling
+            }
             (Self::Requested | Self::Cancelling, HookInput::Response) => Self::Idle,
             _ => return None,
         })
@@ -787,10 +791,11 @@ mod tests {
         use HookCall::{Cancelling, Idle, Requested};
         #[rustfmt::skip]
         let table = [
-            //                      Idle             Requested        Cancelling
-            (HookInput::Request,  [Some(Requested), None,            None]),
-            (HookInput::Cancel,   [None,            Some(Cancelling), None]),
-            (HookInput::Response, [None,            Some(Idle),      Some(Idle)]),
+            //                        Idle              Requested         Cancelling
+            (HookInput::Request,    [Some(Requested),  None,             None]),
+            (HookInput::Cancel,     [None,             Some(Cancelling), None]),
+            (HookInput::RequestEnd, [Some(Cancelling), None,             None]),
+            (HookInput::Response,   [None,             Some(Idle),       Some(Idle)]),
         ];
         for (input, expected) in table {
             for (state, expected) in [Idle, Requested, Cancelling].into_iter().zip(expected) {

@@ -99,8 +99,9 @@ impl Hooks {
         };
         match hook.stage(job) {
             HookStage::Begun if job.dialogue.hooks.of(hook) != HookCall::Idle => {}
-            HookStage::Begun if !hook.is_configured(&cx.settings) => finish(cx, id, hook, 0),
-            // A restart of the instance has interrupted the hook.
+            HookStage::Begun if !hook.is_configured(&cx.settings) => self.request_end(cx, id, hook),
+            // A restart of the instance has interrupted the hook. If only the job manager has restarted, the service runs it
+            // again after the command that has not ended.
             HookStage::Begun => self.request(cx, id, hook),
             HookStage::Idle if hook.is_due(job, &cx.settings) => {
                 let description = hook.name().into();
@@ -131,7 +132,22 @@ impl Hooks {
         cx.send(message.with_matchtag(matchtag));
     }
 
-    /// Handles a response to `hooks.prolog` or `hooks.epilog`: the command has ended.
+    /// Requests the end of a hook that was begun before a restart: its command may still run if only the job manager has
+    /// restarted.
+    fn request_end(&mut self, cx: &mut Context, id: JobId, hook: Hook) {
+        let Some((_, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
+            return;
+        };
+        if !calls.advance(hook, HookInput::RequestEnd) {
+            return;
+        }
+        let message = rpc::request(topic::hooks::CANCEL, &CancelRequest { id });
+        let matchtag = cx.next_matchtag();
+        self.outstanding.insert(matchtag, (id, hook));
+        cx.send(message.with_matchtag(matchtag));
+    }
+
+    /// Handles a response to `hooks.prolog`, `hooks.epilog` or `hooks.cancel`: the command has ended.
     pub(crate) fn handle_response(&mut self, cx: &mut Context, response: &Message) {
         let Some((id, hook)) = self.outstanding.remove(&response.matchtag) else {
             return;
@@ -141,6 +157,12 @@ impl Hooks {
         };
         let state = record.state();
         calls.advance(hook, HookInput::Response);
+        if response.topic() == topic::hooks::CANCEL {
+            // A hook that is no longer configured does not fail.
+            let is_due = hook.is_configured(&cx.settings);
+            finish(cx, id, hook, if is_due { FAILED_WAIT_STATUS } else { 0 });
+            return cx.revisit(id);
+        }
         let (status, note) = result_of(response);
         if status == 0 {
             finish(cx, id, hook, status);
@@ -171,7 +193,7 @@ impl Hooks {
     }
 
     /// Cancels the prolog of a job in CLEANUP, if it is running.
-    pub(crate) fn cancel_prolog(&self, cx: &mut Context, id: JobId) {
+    pub(crate) fn cancel_prolog(&mut self, cx: &mut Context, id: JobId) {
         let Some((record, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
             return;
         };
@@ -179,8 +201,7 @@ impl Hooks {
             return;
         }
         match calls.of(Hook::Prolog) {
-            // A restart of the instance has ended the prolog.
-            HookCall::Idle => finish(cx, id, Hook::Prolog, FAILED_WAIT_STATUS),
+            HookCall::Idle => self.request_end(cx, id, Hook::Prolog),
             HookCall::Requested => {
                 calls.advance(Hook::Prolog, HookInput::Cancel);
                 cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
@@ -312,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_prolog_is_cancelled_once() {
-        let (mut cx, hooks, id) = job_in_prolog();
+        let (mut cx, mut hooks, id) = job_in_prolog();
         hooks.cancel_prolog(&mut cx, id);
         assert_eq!(described(&mut cx), ["send hooks.cancel"]);
         hooks.cancel_prolog(&mut cx, id);

@@ -525,7 +525,9 @@ impl Manager {
             sched::FREE => self.scheduler.handle_free_response(cx, response),
             sched::EXPIRATION => self.scheduler.handle_expiration_response(cx, response),
             sched::EXPLAIN => self.scheduler.handle_probe_response(cx, response),
-            hooks::PROLOG | hooks::EPILOG => self.hooks.handle_response(cx, response),
+            hooks::PROLOG | hooks::EPILOG | hooks::CANCEL => {
+                self.hooks.handle_response(cx, response);
+            }
             _ if self.queries.relays.has(response.matchtag) => {
                 self.queries.relays.handle_response(cx, response);
             }

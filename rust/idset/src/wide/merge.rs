@@ -171,8 +171,11 @@ impl Out<'_> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
     fn put<const OP: u8>(&mut self, before: __m512i, this: __m512i, next: __m512i) {
-        let lower = _mm512_permutex2var_epi16(this, lanes(-1), before);
-        let higher = _mm512_permutex2var_epi16(this, lanes(1), next);
+        // The lane before the first one, -1, is the last one of the second vector, and the one after the last its first.
+        const LOWER: [i16; LANES] = sources(-1, 1);
+        const HIGHER: [i16; LANES] = sources(1, 1);
+        let lower = _mm512_permutex2var_epi16(this, vector(&LOWER), before);
+        let higher = _mm512_permutex2var_epi16(this, vector(&HIGHER), next);
         let kept = match OP {
             UNION => _mm512_cmpneq_epu16_mask(this, lower),
             INTERSECTION => _mm512_cmpeq_epu16_mask(this, lower),
@@ -187,56 +190,30 @@ impl Out<'_> {
     }
 }
 
-/// The indices of each lane's neighbour: the lane before (-1) or after it (1). That of the first or last lane is in the
-/// other vector: its last or first lane.
+/// The source of each lane: of lane 0 `first`, and of each further one that of the lane before plus `step`.
+const fn sources(first: i16, step: i16) -> [i16; LANES] {
+    let mut sources = [first; LANES];
+    let mut lane = 1;
+    while lane < LANES {
+        sources[lane] = sources[lane - 1] + step;
+        lane += 1;
+    }
+    sources
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn lanes(offset: i16) -> __m512i {
-    const fn indices(offset: i16) -> [i16; LANES] {
-        let mut indices = [0; LANES];
-        let mut lane = 0;
-        while lane < LANES {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_possible_wrap,
-                reason = "below 32"
-            )]
-            let index = lane as i16 + offset;
-            // The second vector's lanes are 32 to 63.
-            indices[lane] = if index < 0 { 63 } else { index };
-            lane += 1;
-        }
-        indices
-    }
-    const BEFORE: [i16; LANES] = indices(-1);
-    const AFTER: [i16; LANES] = indices(1);
-    let indices = if offset < 0 { &BEFORE } else { &AFTER };
+fn vector(lanes: &[i16; LANES]) -> __m512i {
     // SAFETY: the array is as long as the vector.
-    unsafe { _mm512_loadu_si512(indices.as_ptr().cast()) }
+    unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
 }
 
 /// The lower and the higher half of two ascending vectors, each ascending: a bitonic merge.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn sorted(left: __m512i, right: __m512i) -> (__m512i, __m512i) {
-    const REVERSED: [i16; LANES] = {
-        let mut indices = [0; LANES];
-        let mut lane = 0;
-        while lane < LANES {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_possible_wrap,
-                reason = "below 32"
-            )]
-            let index = (LANES - 1 - lane) as i16;
-            indices[lane] = index;
-            lane += 1;
-        }
-        indices
-    };
-    // SAFETY: the array is as long as the vector.
-    let reversed = unsafe { _mm512_loadu_si512(REVERSED.as_ptr().cast()) };
-    let left = _mm512_permutexvar_epi16(reversed, left);
+    const REVERSED: [i16; LANES] = sources(31, -1);
+    let left = _mm512_permutexvar_epi16(vector(&REVERSED), left);
     (
         cleaned(_mm512_min_epu16(left, right)),
         cleaned(_mm512_max_epu16(left, right)),
