@@ -25,7 +25,6 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
     from typing import Self
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -141,25 +140,25 @@ class Cluster:
             "PENSTOCK_URI": f"local://{self._socket}",
             "LC_ALL": "C.UTF-8",
         }
-        command = [*PENSTOCK, "start", *options, f"--state={state}"]
-        self._daemon = subprocess.Popen(command, env=self._environment, stderr=subprocess.DEVNULL)
+        # The command tells that the socket accepts, and ends the instance with its input.
+        told = ("--", "sh", "-c", "echo accepting; cat > /dev/null")
+        self._daemon = subprocess.Popen(
+            [*PENSTOCK, "start", *options, f"--state={state}", f"--socket={self._socket}", *told],
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not self._socket.exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("the instance does not listen")
-            time.sleep(0.05)
+        assert self._daemon.stdout is not None
+        if not self._daemon.stdout.readline():
+            raise RuntimeError("the instance does not start")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._daemon.terminate()
-        self._daemon.wait()
+    def __exit__(self, *error: object) -> None:
+        self._daemon.communicate()
 
     def run(self, *words: str) -> list[str]:
         """Runs a command in the instance; returns the lines that it prints."""
