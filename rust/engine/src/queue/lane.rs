@@ -144,8 +144,22 @@ impl Lane {
         }
     }
 
+    /// Whether the keys are in order, and each is that of a job.
+    fn is_tidy(&self, jobs: &Jobs, lane: LaneId) -> bool {
+        let mut before = Key::NONE;
+        self.others.is_empty()
+            && self.sorted.iter().all(|key| {
+                let is_new = key != before;
+                before = key;
+                is_new && is_live(jobs, lane, key)
+            })
+    }
+
     /// Drops stale keys, and sorts the others.
     pub fn tidy(&mut self, jobs: &Jobs, lane: LaneId) {
+        if self.is_tidy(jobs, lane) {
+            return;
+        }
         let mut keys: Vec<Key> = self.sorted.iter().collect();
         keys.extend(self.others.drain().map(|key| key.0));
         keys.retain(|key| is_live(jobs, lane, *key));
