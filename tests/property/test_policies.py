@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference import shapes
-from tests.reference.events import planned_end
-from tests.reference.shapes import Node, Request
+from tests.reference.events import Request, planned_end
+from tests.reference.shapes import Node
 from tests.reference.workloads import Workload
 
 from penstock import Engine

@@ -12,12 +12,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from tests.reference.shapes import Request
+from typing import Protocol
 
 NO_LIMIT = math.inf
+
+
+@dataclass(frozen=True)
+class Request:
+    """Slots of cores and gpus; `nodes` is None for slots anywhere."""
+
+    nodes: int | None
+    slots: int
+    cores: int
+    gpus: int
+    exclusive: bool = False
+    property: str | None = None  # "^name" asks that a node does not have it
 
 
 @dataclass(frozen=True)

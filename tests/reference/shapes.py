@@ -14,19 +14,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tests.reference.events import NO_LIMIT, Job, Running, order, planned_end
-
-
-@dataclass(frozen=True)
-class Request:
-    """Slots of cores and gpus; `nodes` is None for slots anywhere."""
-
-    nodes: int | None
-    slots: int
-    cores: int
-    gpus: int
-    exclusive: bool = False
-    property: str | None = None  # "^name" asks that a node does not have it
+from tests.reference.events import NO_LIMIT, Job, Request, Running, order, planned_end
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.events import Job, simulate
-from tests.reference.shapes import Node, Request, empty, place, scheduler, units
+from tests.reference.events import Job, Request, simulate
+from tests.reference.shapes import Node, empty, place, scheduler, units
 
 
 def run(policy, machine, rows):

@@ -7,8 +7,8 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from tests.reference.events import NO_LIMIT, Job
-from tests.reference.shapes import Node, Request
+from tests.reference.events import NO_LIMIT, Job, Request
+from tests.reference.shapes import Node
 
 
 @dataclass(frozen=True)
