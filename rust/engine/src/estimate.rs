@@ -180,6 +180,7 @@ pub(crate) struct Forecast {
 impl Forecast {
     /// A forecast on an engine that is already a copy.
     pub fn new(mut engine: Engine, now: f64) -> Self {
+        engine.state.jobs.keep_removed_ids();
         engine.state.end_overdue(now + 1.0, now);
         Self {
             engine,

@@ -42,6 +42,14 @@ pub(crate) struct JobEntry {
     pub state: JobState,
 }
 
+impl JobEntry {
+    /// Whether it is that of a job with this id.
+    #[inline]
+    fn is_of(&self, id: JobId) -> bool {
+        self.id == id && !matches!(self.state, JobState::Unused(_))
+    }
+}
+
 impl Default for JobState {
     fn default() -> Self {
         Self::Unused(JobHandle::NONE)
@@ -82,6 +90,8 @@ pub(crate) struct Jobs {
     unused: usize,
     /// Handles by id, in shards by hash, so that a snapshot copies only the shards that change.
     ids: Box<[CopyOnWrite<HashTable<JobHandle>>; ID_TABLE_SHARDS]>,
+    /// Whether ids of removed jobs stay in `ids`.
+    keeps_removed_ids: bool,
 }
 
 /// The entry of handles whose memory was returned.
@@ -119,6 +129,7 @@ impl Default for Jobs {
             without_memory: Vec::new(),
             unused: 0,
             ids: Box::new([(); ID_TABLE_SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
+            keeps_removed_ids: false,
         }
     }
 }
@@ -130,7 +141,7 @@ impl Jobs {
         let entries = &self.entries;
         let hash = hash(id);
         let found = self.ids[shard_of(hash)]
-            .find(hash, |handle: &JobHandle| entries[handle.index()].id == id);
+            .find(hash, |handle: &JobHandle| entries[handle.index()].is_of(id));
         found.copied()
     }
 
@@ -143,7 +154,7 @@ impl Jobs {
         let is_it = |handle: &JobHandle| {
             let entry = &self.entries[handle.index()];
             state = Some(entry.state);
-            entry.id == id
+            entry.is_of(id)
         };
         self.ids[shard_of(hash)].find(hash, is_it)?;
         state
@@ -243,8 +254,11 @@ impl Jobs {
         handles.unused = handle;
         handles.jobs -= 1;
         self.unused += 1;
-        let shard = &mut self.ids[shard_of(id_hash)];
-        let ids = shard.to_mut();
+        if self.keeps_removed_ids {
+            self.list(chunk);
+            return;
+        }
+        let ids = self.ids[shard_of(id_hash)].to_mut();
         if let Ok(found) = ids.find_entry(id_hash, |found| *found == handle) {
             found.remove();
         }
@@ -282,6 +296,12 @@ impl Jobs {
             .filter(|(_, entry)| !matches!(entry.state, JobState::Unused(_)))
     }
 
+    /// Leaves the ids of jobs that are removed from now on in the table, where they are found no longer. For a copy with a
+    /// short life: a removal would copy a whole shard.
+    pub fn keep_removed_ids(&mut self) {
+        self.keeps_removed_ids = true;
+    }
+
     /// Makes clones share the present entries from now on.
     pub fn share(&mut self) {
         self.entries.share();
@@ -292,5 +312,46 @@ impl Jobs {
     pub fn heap_bytes(&self) -> usize {
         let ids: usize = self.ids.iter().map(|shard| shard.allocation_size()).sum();
         self.entries.bytes() + ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_jobspec::job_id::JobId;
+
+    use super::Jobs;
+    use crate::copy_on_write::CopyOnWrite;
+
+    const COUNT: u64 = 5000;
+
+    #[test]
+    fn a_copy_that_keeps_removed_ids_copies_no_table_of_ids() {
+        let mut jobs = Jobs::default();
+        for id in 0..COUNT {
+            assert!(jobs.insert(JobId::new(id), 16).is_some());
+        }
+        jobs.share();
+        let mut copy = jobs.clone();
+        copy.keep_removed_ids();
+        for id in (0..COUNT).step_by(2) {
+            let handle = copy.find(JobId::new(id)).expect("a job");
+            copy.remove(handle);
+        }
+        assert!(!copy.ids.iter().any(CopyOnWrite::is_owned));
+        for id in 0..COUNT {
+            let (id, is_left) = (JobId::new(id), id % 2 == 1);
+            assert_eq!(copy.find(id).is_some(), is_left);
+            assert_eq!(copy.state(id).is_some(), is_left);
+            assert!(jobs.find(id).is_some());
+        }
+        // The handles of removed jobs are used again, with their ids in the table twice.
+        for id in COUNT..2 * COUNT {
+            assert!(copy.insert(JobId::new(id), 16).is_some());
+        }
+        for id in 0..2 * COUNT {
+            let is_known = id >= COUNT || id % 2 == 1;
+            assert_eq!(copy.find(JobId::new(id)).is_some(), is_known);
+        }
+        assert_eq!(copy.iter().count() as u64, COUNT + COUNT / 2);
     }
 }

@@ -102,6 +102,7 @@ impl Engine {
         }
         self.share();
         let mut ahead = self.clone();
+        ahead.state.jobs.keep_removed_ids();
         ahead.schedule(now, usize::MAX);
         let pending: Vec<bool> = keys.iter().map(|key| ahead.is_queued(key.id())).collect();
         let started: Vec<bool> = keys.iter().map(|key| ahead.is_running(key.id())).collect();
