@@ -165,7 +165,7 @@ def test_a_cancellation_is_answered_when_the_command_has_ended(start, site, tmp_
     up, go, ended = (tmp_path / name for name in ("up", "go", "ended"))
     os.mkfifo(up)
     os.mkfifo(go)
-    # It ends when somebody has written to `go`, which it reads after SIGTERM.
+    # It ends when the test has written to `go`, which it reads after SIGTERM.
     options = site(
         f"trap 'read x < {go}; touch {ended}; exit 1' TERM; echo > {up}; sleep 1000 & wait"
     )

@@ -641,7 +641,7 @@ impl Daemon {
         let was_healthy = !self.failures.contains_key(&Role::Manager);
         for (peer, messages) in deliveries {
             let role = self.roles.get(&peer).copied();
-            // What these do is not in memory alone.
+            // The effects of these peers are not in memory alone.
             if matches!(role, Some(Role::Control | Role::Hooks)) {
                 self.commit();
             }
