@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import shlex
+import shutil
 import subprocess
+import threading
 
 import pytest
 from tests.instance.conftest import PENSTOCK
@@ -28,6 +32,31 @@ complete -p penstock
 COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _penstock
 printf '%s\\n' "${COMPREPLY[@]}"
+"""
+# Tells what zsh offers for the line at TAB, and at ^X the line that TAB has made.
+ZSH = """
+penstock() { %s "$@"; }
+exec 3> "$TOLD"
+unsetopt beep
+autoload -Uz compinit
+compinit -u -d "$ZDOTDIR/dump"
+eval "$(penstock completion zsh)"
+compadd() {
+    if [[ ${@[(I)-[OAD]]} -eq 0 ]]; then
+        local -a offered
+        builtin compadd -O offered "$@"
+        print -rl -- $offered >&3
+    fi
+    builtin compadd "$@"
+}
+tell-line() { print -r -- "line $BUFFER" >&3; BUFFER= }
+zle -N tell-line
+bindkey '^X' tell-line
+"""
+FISH = """
+function penstock; %s $argv; end
+penstock completion fish | source
+complete -C %s
 """
 
 
@@ -55,6 +84,67 @@ def offered(instance, *words):
     return [value for value in values if value]
 
 
+def offered_by_zsh(instance, folder, line):
+    """The values that zsh offers at the end of the line, and the line that it has then."""
+    (folder / ".zshrc").write_text(ZSH % shlex.join(PENSTOCK))
+    told = folder / "told"
+    os.mkfifo(told)
+    master, slave = pty.openpty()
+    shell = subprocess.Popen(
+        ["zsh", "-d", "-i"],
+        env={
+            **os.environ,
+            "PENSTOCK_URI": instance.uri,
+            "ZDOTDIR": str(folder),
+            "TOLD": str(told),
+            "TERM": "xterm",
+        },
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+
+    def discard_screen():
+        # EIO: the shell has ended.
+        with contextlib.suppress(OSError):
+            while os.read(master, 65536):
+                pass
+
+    screen = threading.Thread(target=discard_screen)
+    screen.start()
+    try:
+        os.write(master, line.encode() + b"\t\x18")
+        values = []
+        with told.open() as answers:
+            for answer in answers:
+                if answer.startswith("line "):
+                    return sorted(filter(None, values)), answer.removeprefix("line ").rstrip("\n")
+                values.append(answer.rstrip("\n"))
+        raise AssertionError(f"zsh has ended, and told {values}")
+    finally:
+        shell.kill()
+        shell.wait()
+        screen.join()
+        os.close(master)
+        told.unlink()
+
+
+def offered_by_fish(instance, line):
+    """The values that fish offers at the end of the line, without their descriptions."""
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", FISH % (shlex.join(PENSTOCK), shlex.quote(line))],
+        env={**os.environ, "PENSTOCK_URI": instance.uri},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stderr == ""
+    return sorted(row.partition("\t")[0] for row in done.stdout.splitlines())
+
+
 def test_bash_completes_verbs_options_and_live_values(sim):
     first, second = sim.lines("submit", "--urgency=hold", "--cc=1-2", "true")
     assert offered(sim, "pk") == ["pkill"]
@@ -78,6 +168,45 @@ def test_bash_completes_verbs_options_and_live_values(sim):
     assert offered(sim, "submit", "-n", "2", "--", "/bi") == []
     assert offered(sim, "submit", "cat", "--") == []
     assert offered(sim, "submit", "--output", "") == []
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_verbs_options_and_live_values(sim, tmp_path):
+    first, second = sim.lines("submit", "--urgency=hold", "--cc=1-2", "true")
+    folder = tmp_path / "zsh"
+    folder.mkdir()
+
+    def offered(line):
+        return offered_by_zsh(sim, folder, line)
+
+    assert offered("penstock pk") == (["pkill"], "penstock pkill ")
+    values, line = offered("penstock cancel ")
+    assert values == sorted([first, second])
+    # zsh inserts what the values have in common.
+    assert first.startswith(line.removeprefix("penstock cancel "))
+    assert second.startswith(line.removeprefix("penstock cancel "))
+    assert line != "penstock cancel "
+    assert offered("penstock cancel --sta") == (["--states"], "penstock cancel --states ")
+    assert offered("penstock submit -q ")[0] == ["batch", "debug"]
+    assert offered("penstock submit --queue=de")[1] == "penstock submit --queue=debug "
+    assert offered("penstock submit --requires f")[0] == ["fast"]
+    assert offered("penstock resource drain n")[0] == ["node0", "node1", "node2"]
+    # zsh completes files itself.
+    assert offered("penstock submit -n 2 -- /et")[1] == "penstock submit -n 2 -- /etc/"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_verbs_options_and_live_values(sim):
+    first, second = sim.lines("submit", "--urgency=hold", "--cc=1-2", "true")
+    assert offered_by_fish(sim, "penstock pk") == ["pkill"]
+    assert offered_by_fish(sim, "penstock cancel ") == sorted([first, second])
+    assert offered_by_fish(sim, "penstock cancel --sta") == ["--states"]
+    assert offered_by_fish(sim, "penstock submit -q ") == ["batch", "debug"]
+    assert offered_by_fish(sim, "penstock submit --queue=de") == ["--queue=debug"]
+    assert offered_by_fish(sim, "penstock submit --requires f") == ["fast"]
+    assert offered_by_fish(sim, "penstock resource drain n") == ["node0", "node1", "node2"]
+    # fish completes files itself.
+    assert offered_by_fish(sim, "penstock submit -n 2 -- /et") == ["/etc/"]
 
 
 def test_without_an_instance_there_are_no_values(monkeypatch):
