@@ -104,6 +104,34 @@ def test_the_printed_address_opens_a_session_and_nothing_else_does(simulated):
         assert "resource_summary" not in text
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_another_user_on_the_port_gets_401(simulated):
+    (job,) = simulated.lines("submit", "-t1h", "--job-name=owners", "sleep", "1000")
+    path = f"/jobs/{job}".replace("ƒ", "f")
+    script = (
+        "import os, socket, sys\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "for request in sys.argv[2:]:\n"
+        "    s = socket.socket(); s.connect(('127.0.0.1', int(sys.argv[1])))\n"
+        "    s.sendall(f'{request} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'.encode())\n"
+        "    print(s.recv(12).decode())\n"
+    )
+    with web(simulated, "--allow-actions") as (_, url):
+        visitor = on_port(url)
+        visitor.request("GET", f"/?{urlsplit(url).query}")
+        assert "owners" in visitor.get(path)
+        requests = ["GET /", f"GET {path}", "GET /events", "GET /static/page.js"]
+        requests += [f"POST {path}/cancel", f"GET /?{urlsplit(url).query}"]
+        done = subprocess.run(
+            [PENSTOCK[0], "-c", script, str(urlsplit(url).port), *requests],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines() == ["HTTP/1.1 401"] * len(requests)
+    assert simulated.lines("jobs", "-no", "{state}", job) == ["RUN"]
+
+
 def test_nothing_is_changed_without_the_option(simulated):
     (job,) = simulated.lines("submit", "-t1h", "sleep", "1000")
     target = f"/jobs/{job}/cancel".replace("ƒ", "f")
