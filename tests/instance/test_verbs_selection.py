@@ -102,6 +102,11 @@ def test_ids_are_read_from_standard_input(sim):
     assert (done.returncode, done.stderr) == (0, "")
     listed = sim.penstock("jobs", "-n", "-o", "{id} {duration}", "-", stdin=f" {jobs[2]}\n\n")
     assert listed.stdout.split() == [jobs[2], "7200.0"]
+    requests = sim.penstock("elastic", "status", "--job", "-", stdin=jobs[0])
+    assert (requests.returncode, requests.stdout, requests.stderr) == (0, "", "")
+    several = sim.penstock("elastic", "status", "--job=-", stdin="\n".join(jobs))
+    assert several.returncode == 2
+    assert "--job: expected one job id on standard input, found 3" in several.stderr
     reasons = sim.penstock("explain", "-", stdin=jobs[2])
     assert jobs[2] in reasons.stdout
     done = sim.penstock("cancel", jobs[0], "-", stdin=" ".join(jobs[1:]))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import seconds, whole
-from penstock.cli.rows import job_id
+from penstock.cli.ids import OneJobId
 from penstock.cli.text import clock, json_text, safe
 from penstock.errors import DeniedError
 from penstock.pmix import ATTRIBUTE_KEYS, Answer, Job
@@ -37,7 +37,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     for verb, text in VERBS.items():
         own = verbs.add_parser(verb, help=text, description=text)
         add = own.add_argument
-        add("--job", type=job_id, metavar="ID", help="the job; default: the one this runs in")
+        text = "the job; `-`: from standard input; default: the one this runs in"
+        add("--job", action=OneJobId, metavar="ID", help=text)
         add("--json", action="store_true", help="as an object (status: one a line)")
         if verb in ("cancel", "status"):
             add("name", nargs="?", metavar="NAME", help="the request; default: all")
