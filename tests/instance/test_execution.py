@@ -109,9 +109,20 @@ def test_output_is_followed_while_the_job_runs(local, tmp_path):
     elsewhere = local.penstock("logs", "-f", job)
     assert elsewhere.returncode == 1
     assert elsewhere.stderr == (
-        f"penstock logs: {job}: stdout went to the file `file`\n"
-        f"penstock logs: {job}: stderr went to the file `err`\n"
+        f"penstock logs: {job}: stdout went to the file `{tmp_path}/file`\n"
+        f"penstock logs: {job}: stderr went to the file `{tmp_path}/err`\n"
     )
+
+
+def test_logs_names_the_file_of_a_template(local, tmp_path):
+    options = ["--cwd", str(tmp_path), "--output={{name}}-{{id.dec}}-{{id}}-{{taskid}}"]
+    (job,) = local.lines("submit", "--job-name={{jobid}}", "--wait", *options, "true")
+    (row,) = map(json.loads, local.lines("jobs", "-a", "--json"))
+    done = local.penstock("logs", job)
+    file = f"{tmp_path}/{{{{jobid}}}}-{row['id_int']}-{job}-{{{{taskid}}}}"
+    expected = f"penstock logs: {job}: stdout went to the file `{file}`\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+    assert (tmp_path / f"{{{{jobid}}}}-{row['id_int']}-{job}-0").is_file()
 
 
 def test_following_a_job_that_never_starts_ends_with_it(local):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import jobid
 from penstock.cli.ids import OneJobId
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
@@ -55,7 +57,27 @@ def _tell_files(client: Client, job: int) -> bool:
 
 
 def _output_files(client: Client, job: int) -> dict[str, str]:
-    """The templates of the files that a job's output goes to, by stream."""
+    """The files that a job's output goes to, by stream.
+
+    What differs between tasks, such as `{{taskid}}`, stays in the name.
+    """
     spec = json.loads(client.lookup(job, "jobspec")["jobspec"])
-    paths = {stream: shell_option(spec, f"output.{stream}.path") for stream in STREAMS}
-    return {stream: path for stream, path in paths.items() if isinstance(path, str)}
+    directory = spec["attributes"]["system"].get("cwd", "")
+    f58 = jobid.f58(job)
+    values = {
+        "id": f58,
+        "jobid": f58,
+        "id.f58": f58,
+        "id.dec": str(job),
+        "id.hex": hex(job),
+        # The last one: a name may have braces itself.
+        "name": next(iter(client.jobs(ids=[job], attrs=["name"])))["name"],
+    }
+    files = {}
+    for stream in STREAMS:
+        template = shell_option(spec, f"output.{stream}.path")
+        if isinstance(template, str):
+            for name, value in values.items():
+                template = template.replace(f"{{{{{name}}}}}", value)
+            files[stream] = str(Path(directory, template))
+    return files
