@@ -15,7 +15,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 .PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst test-dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
 	bench-attacks bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
-	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements
+	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements address
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -393,6 +393,9 @@ requirements:  ## The versions and hashes of the Python packages, requirements/*
 			requirements/$$set.in --output-file requirements/$$set.txt || exit 1; \
 		agree="$$agree --constraint requirements/$$set.txt"; \
 	done
+
+address: $(VENV)/.tools  ## Names the REPOSITORY's address in all metadata, and in the links of the README
+	$(BIN)/python build_backend/repository.py "$(REPOSITORY)"
 
 clean:
 	cargo clean
