@@ -20,6 +20,7 @@ from penstock.errors import WireError
 from penstock.hostlist import Hostlist
 from penstock.idset import IDset
 from penstock.jobid import JobId
+from penstock.resource import ResourceSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +73,8 @@ class Job:
     """A job as it was when its row was made. A field that the row does not have is None.
 
     Times are in UTC. `duration` is None without a time limit. `ranks` and `nodelist` describe the
-    job's resources, and are None before its allocation.
+    job's resources, and are None before its allocation. `R` has the resources themselves, where
+    they have been looked up: see `Client.job`.
     """
 
     id: JobId
@@ -96,8 +98,9 @@ class Job:
     t_cleanup: datetime | None = None
     t_inactive: datetime | None = None
     expiration: datetime | None = None
-    ranks: IDset | None = None
-    nodelist: Hostlist | None = None
+    ranks: IDset | None = field(default=None, hash=False)
+    nodelist: Hostlist | None = field(default=None, hash=False)
+    R: ResourceSet | None = field(default=None, hash=False)
     result: Result | None = None
     success: bool | None = None
     waitstatus: int | None = None
@@ -113,6 +116,8 @@ class Job:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Job:
         """The job of a row, as `Client.jobs`, `wait` and `info` return them.
+
+        `Client.job` and `Client.list_jobs` return jobs themselves.
 
         Keys that a later version adds are ignored.
 
@@ -149,6 +154,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "duration": _limit,
     "ranks": IDset,
     "nodelist": Hostlist,
+    "R": ResourceSet,
     "dependencies": tuple,
     **dict.fromkeys(
         ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "expiration"), _time

@@ -230,7 +230,7 @@ PAGE = Path(__file__).parents[2] / "docs/clients.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 OUTPUTS = [
     r"hostname 0\n(\d+\.\d+ [a-z]+\n)+\Z",
-    r"ƒ\w+ Result.COMPLETED \d+:\d\d:\d\d\.\d+ \S+\n\Z",
+    r"ƒ\w+ Result.COMPLETED \d+:\d\d:\d\d\.\d+ node0\n\['hostname'\]\n\Z",
     r"\d+ cancelled, \d+ not\n\Z",
     r"\[(0, ){9}0\]\n\Z",
     r"submit\n([a-z]+\n)+cancel\n\Z",

@@ -124,7 +124,7 @@ def test_another_execution_service_takes_over_from_the_simulation(executed, tmp_
     job = client.submit(sh("echo $GREETING $FLUX_TASK_RANK", ntasks=3))
     assert end_of(client, job)["result"] == COMPLETED
     assert names(client, job)[-6:] == ["start", "finish", "release", "release", "free", "clean"]
-    outputs = sorted((tmp_path / "example-exec").glob(f"{job}.task.*.out"))
+    outputs = sorted((tmp_path / "example-exec").glob(f"{job:d}.task.*.out"))
     assert [path.read_text() for path in outputs] == ["hello 0\n", "hello 1\n", "hello 2\n"]
 
 
@@ -273,7 +273,7 @@ def test_a_process_that_reuses_the_pid_is_not_signalled(start, exec_service, tmp
                 follow(client, job, "start")
                 os.kill(first.pid, signal.SIGKILL)
                 first.wait()
-            note = tmp_path / "example-exec" / f"{job}.task.0.pid"
+            note = tmp_path / "example-exec" / f"{job:d}.task.0.pid"
             os.killpg(int(note.read_text()), signal.SIGKILL)
             note.write_text(str(other.pid))
             with exec_service(instance):

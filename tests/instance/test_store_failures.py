@@ -216,5 +216,5 @@ def test_output_of_unknown_jobs_stays(start, tmp_path):
         (other,) = instance.lines("submit", "echo", "other")
         instance.lines("wait", other)
         instance.lines("purge", "--force", "--num-limit=0")
-    assert {path.name for path in output.glob("*.stdout")} == {"99.stdout", f"{job}.stdout"}
+    assert {path.name for path in output.glob("*.stdout")} == {"99.stdout", f"{job:d}.stdout"}
     assert "the store does not know 2 jobs with retained output" in (tmp_path / "log").read_text()

@@ -217,7 +217,7 @@ def test_jobs_are_selected_by_time_state_and_number(sim):
         new = client.submit(SPEC)
         assert {row["id"] for row in client.jobs(since=ended - 1)} == {old, new}
         assert [row["id"] for row in client.jobs(since=ended)] == [new]
-    assert sim.lines("jobs", "-n", "-o", "{id.dec}", f"--since=@{ended!r}") == [str(new)]
+    assert sim.lines("jobs", "-n", "-o", "{id.dec}", f"--since=@{ended!r}") == [f"{new:d}"]
     assert len(sim.lines("jobs", "-n", "--since", "1h")) == 2
     (line,) = sim.lines("jobs", "--stats")
     assert line == "0 pending, 1 running, 1 completed, 0 failed, 0 canceled, 0 timeout"
@@ -225,7 +225,7 @@ def test_jobs_are_selected_by_time_state_and_number(sim):
     assert sim.lines("cancel", "--states=sched") == ["1 job cancelled"]
     assert sim.lines("cancel", "--states=sched,depend") == ["0 jobs cancelled"]
     (job,) = sim.lines("jobs", "-n", "-o", "{id.dec}")
-    assert job == str(new)
+    assert job == f"{new:d}"
 
 
 def test_the_instance_ends_a_stream_that_its_client_has_left(sim):

@@ -154,9 +154,10 @@ def submit_copies(
     client: Client, template: dict[str, Any], copies: IDset, args: argparse.Namespace
 ) -> list[int]:
     """Submits all copies in one request with one jobspec; returns the ids."""
-    return client.submit(
+    ids = client.submit(
         template, urgency=args.urgency, flags=args.flags, token=args.token, cc=copies
     )
+    return [*ids]
 
 
 def submit(

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import MAX_JOBSPEC_BYTES
 from penstock._core import topic as topics
-from penstock.client.responses import error_of, expect, expect_items, is_good_end, read_response
+from penstock.client.responses import (
+    error_of,
+    expect,
+    expect_items,
+    is_good_end,
+    read_id,
+    read_ids,
+    read_response,
+)
 from penstock.client.tokens import new_token
 from penstock.errors import JobspecError, RpcError
 
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock._core import IDset, Message
+    from penstock.jobid import JobId
     from penstock.rows import Submission
 
     Payload = Mapping[str, Any] | bytes | None
@@ -206,7 +215,7 @@ def submit(
     flags: int,
     token: str | None = None,
     cc: IDset | str | None = None,
-) -> Call[int | list[int]]:
+) -> Call[JobId | list[JobId]]:
     """The submission of a job, or of copies; by default with a new token.
 
     Raises:
@@ -224,30 +233,30 @@ def submit(
         return Call(
             topics.job_ingest.SUBMIT,
             encoded_jobspec(request),
-            lambda answer: expect(answer, "id", int),
+            lambda answer: read_id(expect(answer, "id", int)),
             is_idempotent=True,
         )
     return Call(
         topics.job_ingest.SUBMIT,
         encoded_jobspec(request),
-        lambda answer: expect_items(answer, "ids", int),
+        lambda answer: read_ids(answer, "ids"),
         is_idempotent=True,
     )
 
 
 def submit_batch(
     jobs: Iterable[bytes], token: str | None = None
-) -> Call[list[list[int] | RpcError] | RpcError]:
+) -> Call[list[list[JobId] | RpcError] | RpcError]:
     """The submission of several encoded jobs in one request, by default with a new token.
 
     The result has one item for each job; it is an error if the whole request was rejected.
     """
 
-    def read(response: dict[str, Any]) -> list[list[int] | RpcError]:
+    def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
         return [
             RpcError(errno.EINVAL, expect(result, "error", str))
             if "error" in result
-            else expect_items(result, "ids", int)
+            else read_ids(result, "ids")
             for result in expect_items(response, "results", dict)
         ]
 
@@ -264,18 +273,18 @@ class Submissions(NamedTuple):
         errors: By its position, the error of each job that cannot be sent.
     """
 
-    batches: list[tuple[list[int], Call[list[list[int] | RpcError] | RpcError]]]
+    batches: list[tuple[list[int], Call[list[list[JobId] | RpcError] | RpcError]]]
     errors: dict[int, JobspecError]
 
     def results(
-        self, batch_results: Iterable[list[list[int] | RpcError] | RpcError]
-    ) -> list[list[int] | RpcError | JobspecError]:
+        self, batch_results: Iterable[list[list[JobId] | RpcError] | RpcError]
+    ) -> list[list[JobId] | RpcError | JobspecError]:
         """The ids or the error of each job, in the order of submission.
 
         Args:
             batch_results: Of each request its result, or the error that it failed with.
         """
-        found: dict[int, list[int] | RpcError | JobspecError] = {**self.errors}
+        found: dict[int, list[JobId] | RpcError | JobspecError] = {**self.errors}
         for (positions, _), result in zip(self.batches, batch_results, strict=True):
             jobs = [result] * len(positions) if isinstance(result, RpcError) else result
             found |= zip(positions, jobs, strict=True)
@@ -295,7 +304,7 @@ def submissions(
     """
     first_token = token = new_token() if token is None else token
     errors: dict[int, JobspecError] = {}
-    batches: list[tuple[list[int], Call[list[list[int] | RpcError] | RpcError]]] = []
+    batches: list[tuple[list[int], Call[list[list[JobId] | RpcError] | RpcError]]] = []
     positions: list[int] = []
     encoded: list[bytes] = []
     size = 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.client import async_connection, connection
     from penstock.client.calls import Merge, Payload
     from penstock.errors import RpcError
+    from penstock.jobid import JobId
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,16 +100,16 @@ if TYPE_CHECKING:
     class SubmitRequest(Protocol):
         """The method `submit` of each client."""
 
-        call: Callable[..., Call[int | list[int]]]
+        call: Callable[..., Call[JobId | list[JobId]]]
 
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
         @overload
-        def __get__(self, obj: connection.Connection, kind: Any) -> Submit[int, list[int]]: ...
+        def __get__(self, obj: connection.Connection, kind: Any) -> Submit[JobId, list[JobId]]: ...
         @overload
         def __get__(
             self, obj: async_connection.Connection, kind: Any
-        ) -> Submit[Coroutine[Any, Any, int], Coroutine[Any, Any, list[int]]]: ...
+        ) -> Submit[Coroutine[Any, Any, JobId], Coroutine[Any, Any, list[JobId]]]: ...
 
     class DoRequest(Protocol):
         """The method `do` of each client."""
@@ -248,7 +249,7 @@ def batch(build: Callable[Concatenate[Any, P], CallBatch[T]]) -> Request[P, T]:
     return cast("Request[P, T]", make_method("_collect", "{}", build))
 
 
-def submission(build: Callable[..., Call[int | list[int]]]) -> SubmitRequest:
+def submission(build: Callable[..., Call[JobId | list[JobId]]]) -> SubmitRequest:
     """Makes the method `submit`."""
     return cast("SubmitRequest", request(build))
 

@@ -43,11 +43,15 @@ from penstock.client.responses import (
     array_reader,
     document_reader,
     expect,
+    ids_reader,
     read_bulk_response,
     read_estimates,
     read_events,
     read_explained,
     read_infeasible,
+    read_job,
+    read_jobs,
+    read_no_document,
     read_output,
     read_purged,
     read_queue_status,
@@ -65,6 +69,8 @@ if TYPE_CHECKING:
     from penstock._core import IDset
     from penstock.client.calls import Merge, Payload
     from penstock.errors import JobspecError, RpcError
+    from penstock.job import Job
+    from penstock.jobid import JobId
     from penstock.rows import (
         BulkResponse,
         DrainMode,
@@ -230,7 +236,7 @@ class Methods:
         flags: int = 0,
         token: str | None = None,
         cc: IDset | str | None = None,
-    ) -> Call[int | list[int]]:
+    ) -> Call[JobId | list[JobId]]:
         """Submits a job, or copies of it. They are durable when this returns.
 
         Args:
@@ -256,7 +262,7 @@ class Methods:
     @sequence
     def submit_many(
         self, jobs: Iterable[Submission], *, token: str | None = None
-    ) -> CallSequence[list[list[int] | RpcError | JobspecError]]:
+    ) -> CallSequence[list[list[JobId] | RpcError | JobspecError]]:
         """Submits many jobspecs in the fewest requests that hold them.
 
         Args:
@@ -334,6 +340,32 @@ class Methods:
         payload = {"id": job, "attrs": ["all"]}
         return Call(topics.job_list.LIST_ID, payload, read_row)
 
+    @sequence
+    def job(self, job: int) -> CallSequence[Job]:
+        """One job as an object, with the R that it has got, if this user may read it."""
+        row = {"id": job, "attrs": ["all"]}
+        r = {"id": job, "keys": ["R"], "flags": 0}
+        requests: list[Call[Any]] = [
+            Call(topics.job_list.LIST_ID, row, read_row),
+            Call(topics.job_info.LOOKUP, r, document_reader(["R"]), read_no_document),
+        ]
+        return CallSequence(requests, read_job)
+
+    @collected
+    def list_jobs(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        order: ListOrder = "newest",
+        skip: int = 0,
+    ) -> StreamCall[Job]:
+        """As `jobs`, as objects without R."""
+        call = _list_jobs(ids, constraint, max_entries, since, ("all",), order, skip)
+        return StreamCall(call.topic, call.payload, read_jobs)
+
     @request
     def lookup(self, job: int, *keys: str) -> Call[dict[str, str]]:
         """A job's documents as text: `eventlog`, `jobspec`, `R`."""
@@ -373,14 +405,14 @@ class Methods:
         return StreamCall(topics.job_list.WAIT, {"ids": [job]}, read_rows)
 
     @request
-    def history(self, count: int | None = None) -> Call[list[int]]:
+    def history(self, count: int | None = None) -> Call[list[JobId]]:
         """The ids of this user's newest jobs, newest first.
 
         Args:
             count: The maximum number of ids; None for all.
         """
         payload = {"slice": "[:]" if count is None else f"[:{count}]"}
-        return Call(topics.job_manager.HISTORY_GET, payload, array_reader("jobs", int))
+        return Call(topics.job_manager.HISTORY_GET, payload, ids_reader("jobs"))
 
     # --- jobs: changing
 

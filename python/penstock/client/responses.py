@@ -10,12 +10,14 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.errors import RpcError, WireError
+from penstock.jobid import JobId
 from penstock.rows import BulkResponse, Estimates, Explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock._core import Message
+    from penstock.job import Job
     from penstock.rows import (
         Accuracy,
         Event,
@@ -112,6 +114,29 @@ def array_reader(key: str, kind: type) -> Callable[[dict[str, Any]], list[Any]]:
     return lambda response: expect_items(response, key, kind)
 
 
+def ids_reader(key: str) -> Callable[[dict[str, Any]], list[JobId]]:
+    """A reader of responses that have job ids at a key."""
+    return lambda response: read_ids(response, key)
+
+
+def read_ids(response: dict[str, Any], key: str) -> list[JobId]:
+    """Reads the job ids at a key."""
+    numbers = expect_items(response, key, int)
+    if numbers:
+        # Of all, a submission may have a million, these are in range if the two are.
+        read_id(min(numbers))
+        read_id(max(numbers))
+    return [int.__new__(JobId, number) for number in numbers]
+
+
+def read_id(number: int) -> JobId:
+    """Reads a job id."""
+    try:
+        return JobId(number)
+    except OverflowError as error:
+        raise WireError(f"{number}: expected a job id: {error}") from error
+
+
 def read_bulk_response(response: dict[str, Any]) -> BulkResponse:
     """Reads the response to a request about several jobs."""
     return BulkResponse(expect(response, "count", int), _errors_by_job(response))
@@ -138,6 +163,32 @@ def read_row(response: dict[str, Any]) -> JobRow:
     row = expect(response, "job", dict)
     expect(row, "id", int)
     return cast("JobRow", row)
+
+
+def read_job(parts: list[Any]) -> Job:
+    """Reads a job's row, and the document with its R, if there is one, as an object."""
+    from penstock.job import Job
+
+    row, documents = parts
+    return Job.from_row(row | documents)
+
+
+def read_no_document(error: RpcError) -> dict[str, str]:
+    """No documents, for a job that has none or whose documents this user may not read.
+
+    Raises:
+        RpcError: another error.
+    """
+    if error.errno not in (errno.ENOENT, errno.EPERM):
+        raise error
+    return {}
+
+
+def read_jobs(response: dict[str, Any]) -> list[Job]:
+    """Reads the rows of jobs as objects."""
+    from penstock.job import Job
+
+    return [Job.from_row(row) for row in read_rows(response)]
 
 
 def document_reader(keys: Sequence[str]) -> Callable[[dict[str, Any]], dict[str, str]]:

@@ -12,6 +12,7 @@ from penstock.errors import JobException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.jobid import JobId
     from penstock.rows import Event, JobRow
 
     EventCallback = Callable[["JobFuture", Event], object]
@@ -52,13 +53,13 @@ class JobFuture(concurrent.futures.Future[int]):
     def __init__(self, worker: Orders) -> None:
         super().__init__()
         self._worker = worker
-        self._id: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self._id: concurrent.futures.Future[JobId] = concurrent.futures.Future()
         self._lock = threading.Lock()
         self._followed = False
         self._seen: list[Event] = []
         self._callbacks: list[tuple[str, EventCallback]] = []
 
-    def jobid(self, timeout: float | None = None) -> int:
+    def jobid(self, timeout: float | None = None) -> JobId:
         """The job's id, once the job is submitted.
 
         Raises:
@@ -117,7 +118,7 @@ class JobFuture(concurrent.futures.Future[int]):
 
     # --- for the worker, in its thread
 
-    def _take_id(self, job: int) -> None:
+    def _take_id(self, job: JobId) -> None:
         self._id.set_result(job)
 
     def _take_event(self, event: Event) -> None:

@@ -19,11 +19,12 @@ from penstock.errors import Error, NoInstanceError, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock._core import Message
     from penstock.client.calls import AnyCall
     from penstock.executor.future import JobFuture
+    from penstock.jobid import JobId
     from penstock.rows import JobRow
 
     ResponseHandler = Callable[[Message], None]
@@ -232,7 +233,7 @@ class Worker(threading.Thread):
 
         self._send(call, handle)
 
-    def _set_ids(self, futures: list[JobFuture], results: list[list[int] | RpcError]) -> None:
+    def _set_ids(self, futures: list[JobFuture], results: list[list[JobId] | RpcError]) -> None:
         """Sets the ids of submitted jobs, and the errors of rejected ones."""
         jobs = []
         for future, result in zip(futures, results, strict=True):
@@ -245,7 +246,7 @@ class Worker(threading.Thread):
         if jobs:
             self._wait(jobs)
 
-    def _set_id(self, future: JobFuture, job: int) -> None:
+    def _set_id(self, future: JobFuture, job: JobId) -> None:
         """Sets the id of a future's job."""
         self._futures.setdefault(job, []).append(future)
         future._take_id(job)
@@ -257,7 +258,7 @@ class Worker(threading.Thread):
 
     # --- ends
 
-    def _wait(self, jobs: list[int]) -> None:
+    def _wait(self, jobs: Sequence[int]) -> None:
         """Waits for jobs by one stream."""
         left = set(jobs)
         call = Methods.wait.call(jobs)

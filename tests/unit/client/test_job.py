@@ -59,6 +59,8 @@ def test_a_row_becomes_a_job_with_types():
     assert job.dependencies == ("after:ƒ2",)
     assert (job.name, job.queue, job.returncode, job.success) == ("train", "batch", 143, False)
     assert job.t_depend is None
+    assert job.R is None
+    assert len({job, Job.from_row(ROW)}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         job.name = "other"
 
@@ -71,7 +73,7 @@ def test_a_short_row_leaves_the_other_fields_empty():
 
 
 def test_every_key_of_a_row_has_a_field():
-    names = {each.name for each in dataclasses.fields(Job)} - {"exception"}
+    names = {each.name for each in dataclasses.fields(Job)} - {"exception", "R"}
     exception = {f"exception_{name}" for name in ("occurred", "type", "severity", "note")}
     assert names | exception == set(JobRow.__annotations__)
 

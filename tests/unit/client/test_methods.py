@@ -11,6 +11,9 @@ from asynclibraries import Asyncio, Trio
 from penstock.aclient import Stream
 from penstock.client import Client
 from penstock.errors import RpcError, WireError
+from penstock.job import Job, JobState
+from penstock.jobid import JobId
+from penstock.resource import ResourceSet
 from penstock.rows import BulkResponse, Estimates, Explained
 
 SPEC = {"version": 1}
@@ -349,7 +352,7 @@ def test_a_malformed_response_is_an_error_of_the_topic(
 
 def test_every_method_is_here():
     named = {case[0] for case in [*CALLS, *STREAMS]}
-    below = {"submit_many", "kill", "wait_one", "ping"}
+    below = {"job", "list_jobs", "submit_many", "kill", "wait_one", "ping"}
     sending = {"rpc", "call_many", "do", "stream", "collect", "merge"}
     connection = {"waking_on_signals", "close", "timeout"}
     public = {name for name in dir(Client) if not name.startswith("_")}
@@ -364,6 +367,55 @@ def test_an_eventlog_that_is_not_followed_is_read_at_once(fake):
     fake.methods["job-info.lookup"] = lambda request: [request.respond(errnum=errno.ENOENT)]
     with pytest.raises(RpcError):
         over_all("eventlog", [1], {})
+
+
+R = ResourceSet.uniform("0", "node0", cores="0-1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "r"), [({"id": 1, "R": R.encode()}, R), (errno.ENOENT, None), (errno.EPERM, None)]
+)
+def test_a_job_is_an_object_with_its_r(fake, answer, r):
+    fake.methods["job-list.list-id"] = lambda request: [request.respond({"job": ROW})]
+    fake.methods["job-info.lookup"] = lambda request: [
+        request.respond(errnum=answer) if isinstance(answer, int) else request.respond(answer)
+    ]
+    assert over_all("job", [1], {}) == [Job(id=JobId(1), state=JobState.INACTIVE, R=r)] * 3
+    assert fake.wait_for("job-list.list-id").object() == {"id": 1, "attrs": ["all"]}
+    assert fake.wait_for("job-info.lookup").object() == {"id": 1, "keys": ["R"], "flags": 0}
+
+
+def test_another_error_of_the_r_of_a_job_is_raised(fake):
+    fake.methods["job-list.list-id"] = lambda request: [request.respond({"job": ROW})]
+    fake.methods["job-info.lookup"] = lambda request: [request.respond(errnum=errno.EIO)]
+    with pytest.raises(RpcError) as caught:
+        over_all("job", [1], {})
+    assert caught.value.errno == errno.EIO
+
+
+def test_jobs_are_listed_as_objects(fake, answers):
+    fake.methods["job-list.list"] = answers({"jobs": [ROW, {"id": 2, "state": 16}]})
+    listed = over_all("list_jobs", [], {"ids": [1, 2], "max_entries": 5})
+    jobs = [Job(id=JobId(1), state=JobState.INACTIVE), Job(id=JobId(2), state=JobState.RUN)]
+    assert listed == [jobs] * 3
+    payload = {"max_entries": 5, "attrs": ["all"], "since": 0.0, "ids": [1, 2]}
+    assert fake.wait_for("job-list.list").object() == payload
+
+
+def test_ids_show_themselves_in_base_58(fake):
+    fake.methods["job-ingest.submit"] = lambda request: [request.respond({"id": 7, "ids": [7, 8]})]
+    fake.methods["job-manager.history.get"] = lambda request: [request.respond({"jobs": [8]})]
+    assert over_all("submit", [SPEC], {}) == [JobId(7)] * 3
+    for ids in (*over_all("submit", [SPEC], {"count": 2}), *over_all("history", [], {})):
+        assert {type(job) for job in ids} == {JobId}
+        assert str(ids[-1]) == "ƒ9"
+
+
+@pytest.mark.parametrize("ids", [[1, -1], [2**64, 1]])
+def test_a_number_that_no_job_can_have_is_a_malformed_response(fake, ids):
+    fake.methods["job-manager.history.get"] = lambda request: [request.respond({"jobs": ids})]
+    with pytest.raises(WireError, match="expected a job id"):
+        over_all("history", [], {})
 
 
 def test_a_signal_for_several_jobs_is_one_request(fake):
