@@ -14,8 +14,8 @@ from build_backend.repository import write_address
 
 ROOT = Path(__file__).parents[2]
 FILES = ["Cargo.toml", "pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md"]
-FIRST = "https://first.example/penstock"
-SECOND = "https://second.example/group/penstock"
+FIRST_ADDRESS = "https://first.example/penstock"
+SECOND_ADDRESS = "https://second.example/group/penstock"
 
 
 def addresses(root: Path) -> dict[str, str | None]:
@@ -49,12 +49,12 @@ def test_the_tree_names_one_address_or_none():
 
 
 def test_one_command_names_the_address_everywhere(tree):
-    for address in (FIRST, SECOND):
+    for address in (FIRST_ADDRESS, SECOND_ADDRESS):
         write_address(tree, address)
         assert set(addresses(tree).values()) == {address}
     assert "first.example" not in "".join((tree / name).read_text() for name in FILES)
     urls = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["urls"]
-    assert urls["Issues"] == f"{SECOND}/issues"
+    assert urls["Issues"] == f"{SECOND_ADDRESS}/issues"
     manifests = [tomllib.loads(path.read_text()) for path in tree.glob("rust/*/Cargo.toml")]
     published = [each for each in manifests if "documentation" in each["package"]]
     assert len(published) == 7
@@ -62,14 +62,14 @@ def test_one_command_names_the_address_everywhere(tree):
         assert manifest["package"]["repository"] == {"workspace": True}
     # All else is as it was.
     text = (tree / "README.md").read_text()
-    assert f"]({SECOND}/raw/main/docs/images/web-overview.png)" in text
+    assert f"]({SECOND_ADDRESS}/raw/main/docs/images/web-overview.png)" in text
     assert not re.search(r"\]\((?!https://)", text)
-    plain = re.sub(rf"{SECOND}/(blob|raw)/main/", "", text)
+    plain = re.sub(rf"{SECOND_ADDRESS}/(blob|raw)/main/", "", text)
     original = re.sub(r"https://[^\s()]+/(blob|raw)/main/", "", (ROOT / "README.md").read_text())
     assert plain == original
 
 
-def test_an_address_that_is_none_is_rejected():
+def test_an_invalid_address_is_rejected():
     command = [sys.executable, ROOT / "build_backend" / "repository.py", "example.org/"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (

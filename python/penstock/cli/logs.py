@@ -59,7 +59,7 @@ def _tell_files(client: Client, job: int) -> bool:
 def _output_files(client: Client, job: int) -> dict[str, str]:
     """The files that a job's output goes to, by stream.
 
-    What differs between tasks, such as `{{taskid}}`, stays in the name.
+    Parts that differ between tasks, such as `{{taskid}}`, stay in the name.
     """
     spec = json.loads(client.lookup(job, "jobspec")["jobspec"])
     directory = spec["attributes"]["system"].get("cwd", "")
