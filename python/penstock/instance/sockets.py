@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -12,6 +13,7 @@ import trio
 
 from penstock.aclient import connect
 from penstock.client.server_identity import peer_credentials
+from penstock.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,15 +21,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.aclient import Client
+    from penstock.clock import Clock
 
 LISTEN_BACKLOG = 1024
+# A connection whose next message came within this time is read without the event loop, which costs
+# more than a small message: other descriptors of the loop have to wait for so long, in seconds,
+LINGER_S = 0.001
+# and at most for so long when one message follows the other.
+MAX_LINGER_S = 0.005
 
 
 class LocalSockets:
-    """The `Network` of this machine."""
+    """The `Network` of this machine.
 
-    def __init__(self) -> None:
+    Args:
+        clock: tells which connections are busy.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._watched = select.epoll()
+        # The descriptors of the connections whose last message came soon.
+        self._busy: set[int] = set()
+        # When a task has last waited in the event loop.
+        self._waited_at = 0.0
 
     @asynccontextmanager
     async def listen(
@@ -64,14 +81,39 @@ class LocalSockets:
 
     async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
         assert isinstance(stream, trio.SocketStream)
+        descriptor = stream.socket.fileno()
+        began = self._clock.monotonic()
         while True:
-            await trio.lowlevel.wait_readable(stream.socket)
+            if not self._becomes_readable(descriptor, began):
+                await trio.lowlevel.wait_readable(descriptor)
+                self._waited_at = self._clock.monotonic()
+                if self._waited_at - began <= LINGER_S:
+                    self._busy.add(descriptor)
+                else:
+                    self._busy.discard(descriptor)
             try:
-                return os.read(stream.socket.fileno(), size)
+                return os.read(descriptor, size)
             except BlockingIOError:
                 pass
             except OSError as error:
                 raise trio.BrokenResourceError from error
+
+    def _becomes_readable(self, descriptor: int, now: float) -> bool:
+        """Waits for a moment, without the event loop, until a busy connection can be read.
+
+        Does not wait if another task could run meanwhile. A connection that cannot be read then is
+        waited for in the event loop.
+        """
+        if descriptor not in self._busy or now - self._waited_at > MAX_LINGER_S:
+            return False
+        if trio.current_effective_deadline() == -math.inf:
+            # The task is cancelled.
+            return False
+        loop = trio.lowlevel.current_statistics()
+        if loop.tasks_runnable or loop.seconds_to_next_deadline <= LINGER_S:
+            return False
+        ready = self._watched.poll(LINGER_S)
+        return any(other == descriptor for other, _ in ready)
 
     def watch(self, stream: trio.abc.Stream) -> None:
         assert isinstance(stream, trio.SocketStream)

@@ -122,7 +122,7 @@ class Network(Protocol):
     async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
         """Waits until an accepted connection can be read, and reads at most `size` bytes.
 
-        Other tasks have their turn before it returns.
+        Other tasks that can run have their turn before it returns.
 
         Returns:
             The bytes; `b""` at the end of the connection.

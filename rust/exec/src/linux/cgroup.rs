@@ -20,8 +20,9 @@ use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
 
 /// The file of the reaper's directory that names its base.
 const BASE_FILE: &str = "cgroup";
-/// Directories of cgroups that are kept open for later jobs.
+/// Directories of cgroups that are kept open for later jobs, and files with their events.
 const MAX_OPEN_FOLDERS: usize = 16;
+const EVENTS_FILE: &str = "/cgroup.events";
 
 /// The cgroup below which a reaper creates the cgroups of jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ struct Hierarchy {
     mount: PathBuf,
     /// The cgroup that is mounted there: in a container, it may not be the root.
     root: String,
+    /// The events of some cgroups, by the path of the file: most jobs get the cgroup of an earlier one.
+    events: BTreeMap<String, File>,
 }
 
 impl Hierarchy {
@@ -75,6 +78,7 @@ impl Hierarchy {
             kind.starts_with("cgroup2 ").then(|| Self {
                 mount: PathBuf::from(unescape(point)),
                 root: unescape(root),
+                events: BTreeMap::new(),
             })
         })
     }
@@ -99,6 +103,19 @@ impl Hierarchy {
     }
 }
 
+/// Reads a file of a cgroup from its beginning: its content may have changed since it was opened.
+fn read_all(file: &File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let length = file.read_at(&mut buffer, bytes.len() as u64)?;
+        bytes.extend_from_slice(buffer.get(..length).unwrap_or_default());
+        if length == 0 {
+            return String::from_utf8(bytes).map_err(io::Error::other);
+        }
+    }
+}
+
 /// Replaces the octal escapes of `/proc/self/mountinfo`.
 fn unescape(field: &str) -> String {
     [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n")]
@@ -111,7 +128,19 @@ fn unescape(field: &str) -> String {
 
 impl CgroupFs for Hierarchy {
     fn read(&mut self, path: &str) -> io::Result<String> {
-        fs::read_to_string(self.path(path))
+        if let Some(events) = self.events.get(path) {
+            match read_all(events) {
+                Ok(text) => return Ok(text),
+                // The cgroup was removed. There may be another one of the same name.
+                Err(_) => self.events.remove(path),
+            };
+        }
+        let file = File::open(self.path(path))?;
+        let text = read_all(&file)?;
+        if path.ends_with(EVENTS_FILE) && self.events.len() < MAX_OPEN_FOLDERS {
+            self.events.insert(path.to_owned(), file);
+        }
+        Ok(text)
     }
 
     fn write(&mut self, path: &str, text: &str) -> io::Result<()> {
@@ -125,7 +154,9 @@ impl CgroupFs for Hierarchy {
     }
 
     fn remove(&mut self, path: &str) -> io::Result<()> {
-        fs::remove_dir(self.path(path))
+        fs::remove_dir(self.path(path))?;
+        self.events.remove(&format!("{path}{EVENTS_FILE}"));
+        Ok(())
     }
 
     fn children(&mut self, path: &str) -> Vec<String> {
@@ -329,4 +360,31 @@ fn open_base(place: &CgroupPlace, directory: &Directory) -> io::Result<Cgroups<H
         fs::write(&record, cgroups.base())?;
     }
     Ok(cgroups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_of_a_cgroup_are_read_again_and_forgotten_with_it() {
+        let mount = tempfile::tempdir().expect("a directory");
+        let mut hierarchy = Hierarchy {
+            mount: mount.path().to_owned(),
+            root: "/".to_owned(),
+            events: BTreeMap::new(),
+        };
+        let file = mount.path().join("job/cgroup.events");
+        for _ in 0..2 {
+            hierarchy.make("/job").expect("made");
+            for events in ["populated 1\nfrozen 0\n", "populated 0\n"] {
+                fs::write(&file, events).expect("written");
+                assert_eq!(hierarchy.read("/job/cgroup.events").expect("read"), events);
+            }
+            // Unlike a cgroup, a directory is removed without its files only.
+            fs::remove_file(&file).expect("removed");
+            hierarchy.remove("/job").expect("removed");
+            assert!(hierarchy.read("/job/cgroup.events").is_err());
+        }
+    }
 }
