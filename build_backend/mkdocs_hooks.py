@@ -40,6 +40,8 @@ search:
 """
 # The name of a file in a page, and what mkdocstrings writes above the source of an object.
 NAME = re.compile(r"(?<!\">)<code>((?:examples|python/penstock)/[\w/]+\.py)</code>")
+# Options in a table: a browser would break a line between their hyphens.
+OPTIONS = re.compile(r"<code>(-{1,2}[A-Za-z][\w-]*(?: -{1,2}[A-Za-z][\w-]*)*)</code>")
 SOURCE_SUMMARY = re.compile(
     r"(<summary>Source code in )<code>([\w/.]+)</code>(</summary>.*?"
     r"<span class=\"normal\"><a [^>]*>\s*)(\d+)",
@@ -58,7 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Makes the names of source files links to their pages."""
+    """Makes the names of source files links to their pages, and keeps each option in one line."""
     if page.file.src_uri.startswith("source/"):
         return html
 
@@ -73,6 +75,10 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         lambda found: (
             f"{found[1]}{link(found[2], f'#__codelineno-0-{found[4]}')}{found[3]}{found[4]}"
         ),
+        html,
+    )
+    html = OPTIONS.sub(
+        lambda found: " ".join(f'<code class="option">{word}</code>' for word in found[1].split()),
         html,
     )
     return NAME.sub(lambda found: link(found[1]), html)

@@ -89,6 +89,12 @@ def test_the_copy_button_leaves_out_prompts_and_output():
     assert any("data-md-copying" in script for script in scripts)
 
 
+def test_options_are_in_one_line_each():
+    page = (SITE / "flux/index.html").read_text()
+    assert '<code class="option">-g</code> <code class="option">--gpus-per-task</code>' in page
+    assert re.search(r"code\.option \{\s*white-space: nowrap", (SITE / "extra.css").read_text())
+
+
 def test_names_of_source_files_are_links_to_their_lines():
     page = SITE / "python/index.html"
     links = re.findall(
