@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import MAX_JOBSPEC_BYTES
@@ -37,6 +38,10 @@ MAX_SUBMISSION_BYTES = MAX_JOBSPEC_BYTES
 
 A request with one job may be as long: it is the most that an instance accepts of a job.
 """
+
+
+JOBS_PER_CHUNK = 100
+"""Jobs of a submission that are encoded by one call, unless they are large."""
 
 
 class Call(NamedTuple, Generic[T]):
@@ -308,19 +313,42 @@ def submissions(
     positions: list[int] = []
     encoded: list[bytes] = []
     size = 0
-    for position, job in enumerate(jobs):
-        try:
-            text = encoded_jobspec(job, limit=job_limit)
-        except JobspecError as error:
-            errors[position] = error
-            continue
-        if encoded and size + len(text) > limit:
-            batches.append((positions, submit_batch(encoded, token)))
-            token = f"{first_token}.{len(batches)}"
-            positions, encoded, size = [], [], 0
-        positions.append(position)
-        encoded.append(text)
-        size += len(text) + 1
+    remaining = iter(jobs)
+    begin = 0
+    while chunk := list(islice(remaining, JOBS_PER_CHUNK)):
+        end = begin + len(chunk)
+        text = _encoded_chunk(chunk, min(limit - size, job_limit))
+        if text is not None:
+            positions.extend(range(begin, end))
+            encoded.append(text)
+            size += len(text) + 1
+            chunk = []
+        for position, job in zip(range(begin, end), chunk, strict=False):
+            try:
+                text = encoded_jobspec(job, limit=job_limit)
+            except JobspecError as error:
+                errors[position] = error
+                continue
+            if encoded and size + len(text) > limit:
+                batches.append((positions, submit_batch(encoded, token)))
+                token = f"{first_token}.{len(batches)}"
+                positions, encoded, size = [], [], 0
+            positions.append(position)
+            encoded.append(text)
+            size += len(text) + 1
+        begin = end
     if encoded:
         batches.append((positions, submit_batch(encoded, token)))
     return Submissions(batches, errors)
+
+
+def _encoded_chunk(jobs: list[Submission], limit: int) -> bytes | None:
+    """Requests with a jobspec each as JSON, with a comma between them.
+
+    None if they exceed `limit` bytes together, or if one has no JSON form.
+    """
+    try:
+        text = _ENCODER.encode(jobs).encode()[1:-1]
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return text if len(text) <= limit else None
