@@ -354,7 +354,7 @@ mod tests {
         .unwrap();
         jobspec.set_duration(60.0);
         for constraints in [vec![], vec![json!({"properties": ["fast"]})]] {
-            let redacted = RedactedJobspec::new(&jobspec.redacted(constraints).unwrap());
+            let redacted = RedactedJobspec::new(&jobspec.clone().redacted(constraints).unwrap());
             let parsed = Jobspec::from_json(redacted.text()).unwrap();
             assert_eq!(redacted.requested().request, *parsed.request());
             assert_eq!(redacted.requested().queue.as_deref(), parsed.queue());

@@ -442,16 +442,15 @@ impl Jobspec {
         self
     }
 
-    /// Returns a copy for the scheduler: without environment (RFC 27) and ids of copies, and with additional constraints.
+    /// Returns the form for the scheduler: without environment (RFC 27) and ids of copies, and with additional constraints.
     ///
     /// # Errors
     ///
     /// Fails if one of `constraints`, JSON values by RFC 31, is invalid.
-    pub fn redacted(&self, constraints: Vec<Value>) -> Result<Self, Error> {
-        let mut copy = self.clone();
+    pub fn redacted(mut self, constraints: Vec<Value>) -> Result<Self, Error> {
         let is_empty = |value: &Value| value.as_object().is_none_or(Map::is_empty);
-        let Some(system) = copy.system_mut() else {
-            return Ok(copy);
+        let Some(system) = self.system_mut() else {
+            return Ok(self);
         };
         system.shift_remove("environment");
         system.shift_remove("cc");
@@ -460,7 +459,7 @@ impl Jobspec {
             .filter(|constraint| !is_empty(constraint))
             .collect();
         if all.is_empty() {
-            return Ok(copy);
+            return Ok(self);
         }
         let own = system.shift_remove("constraints");
         all.splice(0..0, own.filter(|constraint| !is_empty(constraint)));
@@ -471,8 +470,8 @@ impl Jobspec {
         let path = "attributes.system.constraints";
         let parsed = Constraint::from_value_at(&constraint, path)?;
         system.insert("constraints".to_owned(), constraint);
-        copy.request.constraint = Some(parsed);
-        Ok(copy)
+        self.request.constraint = Some(parsed);
+        Ok(self)
     }
 
     fn set_system(&mut self, key: &str, value: Value) {

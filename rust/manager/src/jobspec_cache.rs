@@ -2,9 +2,10 @@
 //! came from.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Weak};
 
+use foldhash::quality::RandomState;
 use penstock_flux::{JobspecDocument, RedactedJobspec};
 
 use crate::spec::{Checked, Spec, Stored};
@@ -53,16 +54,16 @@ struct Evicted {
 /// earlier one is not parsed. Jobs start with the text that was added or read last.
 #[derive(Debug, Default)]
 pub(crate) struct JobspecCache {
-    documents: HashMap<i64, Arc<JobspecDocument>>,
+    documents: HashMap<i64, Arc<JobspecDocument>, RandomState>,
     document_bytes: usize,
-    /// By the hash of the stored text. Of two texts with the same hash, only the later is interned.
-    interned: HashMap<u64, Shared>,
+    /// By the [hash](Self::hash) of the stored text. Of two texts with the same hash, only the later is interned.
+    interned: HashMap<u64, Shared, RandomState>,
     /// The size of `interned` at which entries without jobs are dropped next.
     sweep_size: usize,
-    submitted: HashMap<Arc<str>, Shared>,
+    submitted: HashMap<Arc<str>, Shared, RandomState>,
     submitted_bytes: usize,
     /// By key, unless an evicted job is the only one that refers to the jobspec: most jobs may have one of their own.
-    evicted: HashMap<i64, Evicted>,
+    evicted: HashMap<i64, Evicted, RandomState>,
     /// The jobspec of the inactive job that was read last.
     read_last: Option<Stored>,
 }
@@ -121,7 +122,8 @@ impl JobspecCache {
     pub(crate) fn intern(&mut self, storage: &mut Storage, checked: Checked) -> Stored {
         let (document, spec, request) = checked.into_parts();
         let text = Arc::clone(document.text());
-        let stored = if let Some((spec, shared)) = self.find_interned(storage, &text) {
+        let hash = self.hash(&text);
+        let stored = if let Some((spec, shared)) = self.find_interned(storage, &text, hash) {
             // The constraint of its queue may have changed since.
             let shared = shared.filter(|shared| **shared == request);
             let request = shared.unwrap_or_else(|| Arc::new(request));
@@ -133,7 +135,7 @@ impl JobspecCache {
                 request: Arc::new(request),
             }
         };
-        self.index(&text, &stored);
+        self.insert_interned(hash, &stored);
         stored
     }
 
@@ -142,8 +144,9 @@ impl JobspecCache {
         &mut self,
         storage: &mut Storage,
         text: &str,
+        hash: u64,
     ) -> Option<(Arc<Spec>, Option<Arc<RedactedJobspec>>)> {
-        let shared = self.interned.get(&hash(text))?;
+        let shared = self.interned.get(&hash)?;
         let (spec, request) = (shared.spec.upgrade()?, shared.request.upgrade());
         let document = self.document(storage, spec.key)?;
         (**document.text() == *text).then_some((spec, request))
@@ -151,11 +154,20 @@ impl JobspecCache {
 
     /// Enters a jobspec that is in the store into the index by its text.
     pub(crate) fn index(&mut self, text: &str, stored: &Stored) {
+        self.insert_interned(self.hash(text), stored);
+    }
+
+    fn insert_interned(&mut self, hash: u64, stored: &Stored) {
         if self.interned.len() >= self.sweep_size.max(MIN_SWEEP_SIZE) {
             self.interned.retain(|_, shared| shared.is_used());
             self.sweep_size = 2 * self.interned.len();
         }
-        self.interned.insert(hash(text), Shared::new(stored));
+        self.interned.insert(hash, Shared::new(stored));
+    }
+
+    /// The hash of a text. It is keyed by a random number: users do not know which texts have the same.
+    fn hash(&self, text: &str) -> u64 {
+        self.interned.hasher().hash_one(text)
     }
 
     /// Adds a jobspec to the store. Returns its key.
@@ -249,15 +261,9 @@ impl JobspecCache {
     }
 }
 
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{JobspecCache, MAX_CACHED_BYTES, MAX_SUBMITTED_BYTES, MIN_SWEEP_SIZE, hash};
+    use super::{JobspecCache, MAX_CACHED_BYTES, MAX_SUBMITTED_BYTES, MIN_SWEEP_SIZE};
     use crate::settings::Settings;
     use crate::spec::{Checked, Spec, Stored};
     use crate::storage::Storage;
@@ -337,7 +343,7 @@ mod tests {
         let mut jobspec = Jobspec::from_json(JOBSPEC).unwrap();
         jobspec.set_duration(duration.into());
         let text = jobspec.to_text();
-        let checked = Checked::new(&jobspec, &text, &Settings::default()).unwrap();
+        let checked = Checked::new(jobspec, &text, &Settings::default()).unwrap();
         cache.intern(storage, checked)
     }
 
@@ -350,10 +356,11 @@ mod tests {
         let two = interned(&mut cache, &mut storage, 2);
         assert_ne!(two.spec.key, one.spec.key);
         let document = cache.document(&mut storage, two.spec.key).unwrap();
-        let found = cache.interned.remove(&hash(document.text())).unwrap();
+        let found = cache.interned.remove(&cache.hash(document.text())).unwrap();
         let mut jobspec = Jobspec::from_json(JOBSPEC).unwrap();
         jobspec.set_duration(3.0);
-        cache.interned.insert(hash(&jobspec.to_text()), found);
+        let hash = cache.hash(&jobspec.to_text());
+        cache.interned.insert(hash, found);
         let three = interned(&mut cache, &mut storage, 3);
         assert!(three.spec.key != two.spec.key && three.spec.duration > 2.5);
     }

@@ -56,7 +56,7 @@ fn check_names(spec: &Spec) -> Result<(), RequestError> {
 }
 
 /// A valid jobspec with a time limit that a job can have.
-fn checked(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Checked, RequestError> {
+fn checked(jobspec: Jobspec, text: &str, settings: &Settings) -> Result<Checked, RequestError> {
     policy::check_run_time(jobspec.duration())?;
     Checked::new(jobspec, text, settings).map_err(invalid)
 }
@@ -85,7 +85,7 @@ fn check_submitted(cx: &Context, text: &str, userid: u32) -> Result<Checked, Req
             format!("attributes.{COPY_IDS}: expected none: `cc` of the request asks for copies");
         return Err(RequestError::invalid(text));
     }
-    check_text(cx, &jobspec, text, userid, Limited::Fully)
+    check_text(cx, jobspec, text, userid, Limited::Fully)
 }
 
 /// A valid jobspec of copies that is not in the store yet.
@@ -123,14 +123,15 @@ pub(crate) fn store_template(
     copies: &CopyIds,
 ) -> Result<Stored, RequestError> {
     jobspec.set_copy_ids(copies);
-    let checked = checked(&jobspec, &jobspec.to_text(), &cx.settings)?;
+    let text = jobspec.to_text();
+    let checked = checked(jobspec, &text, &cx.settings)?;
     Ok(store(cx, checked))
 }
 
 /// Applies the site's defaults and limits to a jobspec that the manager has made.
 pub(crate) fn check(
     cx: &Context,
-    jobspec: &Jobspec,
+    jobspec: Jobspec,
     userid: u32,
     limited: Limited,
 ) -> Result<Checked, RequestError> {
@@ -141,19 +142,22 @@ pub(crate) fn check(
 /// Applies the site's defaults and limits to a jobspec with this text.
 fn check_text(
     cx: &Context,
-    jobspec: &Jobspec,
+    jobspec: Jobspec,
     text: &str,
     userid: u32,
     limited: Limited,
 ) -> Result<Checked, RequestError> {
     let settings = &cx.settings;
-    let jobspec = &policy::with_defaults(jobspec, settings);
-    let text = match jobspec {
-        Cow::Borrowed(_) => Cow::Borrowed(text),
-        Cow::Owned(completed) => Cow::Owned(completed.to_text()),
+    let completed = match policy::with_defaults(&jobspec, settings) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(completed) => Some(completed),
+    };
+    let (text, jobspec) = match completed {
+        Some(completed) => (completed.to_text().into(), completed),
+        None => (Cow::Borrowed(text), jobspec),
     };
     match limited {
-        Limited::Fully => policy::check(jobspec, settings)?,
+        Limited::Fully => policy::check(&jobspec, settings)?,
         Limited::ByDuration => {
             policy::check_duration(jobspec.duration(), jobspec.queue(), settings)?;
         }
@@ -178,12 +182,13 @@ pub(crate) fn with_duration(
     let document = document.ok_or_else(|| invalid("the jobspec is not in the store"))?;
     let mut jobspec = Jobspec::from_json(document.text()).map_err(invalid)?;
     jobspec.set_duration(duration);
-    checked(&jobspec, &jobspec.to_text(), &cx.settings)
+    accept(cx, jobspec)
 }
 
 /// Accepts another jobspec that the manager has made for a job.
-pub(crate) fn accept(cx: &Context, jobspec: &Jobspec) -> Result<Checked, RequestError> {
-    checked(jobspec, &jobspec.to_text(), &cx.settings)
+pub(crate) fn accept(cx: &Context, jobspec: Jobspec) -> Result<Checked, RequestError> {
+    let text = jobspec.to_text();
+    checked(jobspec, &text, &cx.settings)
 }
 
 /// Puts a jobspec into the store, unless an equal one is there.

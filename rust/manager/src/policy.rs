@@ -21,7 +21,7 @@ pub(crate) fn with_defaults<'a>(jobspec: &'a Jobspec, settings: &Settings) -> Co
 /// The jobspec in the form sent to the scheduler: without environment (RFC 27 allows that),
 /// and with the constraint of its queue.
 pub(crate) fn redact(
-    jobspec: &Jobspec,
+    jobspec: Jobspec,
     settings: &Settings,
 ) -> Result<RedactedJobspec, penstock_jobspec::Error> {
     let queue = jobspec.queue().and_then(|name| settings.queues.get(name));

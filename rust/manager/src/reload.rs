@@ -72,7 +72,7 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
 pub(crate) fn redact(cx: &Context, key: i64) -> Option<Arc<RedactedJobspec>> {
     let text = cx.read_store(|store| store.jobspec(key));
     let redacted = Jobspec::from_json(&text.unwrap_or_default())
-        .and_then(|jobspec| policy::redact(&jobspec, &cx.settings));
+        .and_then(|jobspec| policy::redact(jobspec, &cx.settings));
     // It was valid when it was stored.
     redacted.ok().map(Arc::new)
 }

@@ -257,11 +257,9 @@ impl Restored {
         let text = text.ok_or_else(|| RestoreFault::from("it has no jobspec"));
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;
-            let request = policy::redact(&jobspec, &self.cx.settings)?;
-            let stored = Stored {
-                spec: Arc::new(Spec::new(key, &jobspec)),
-                request: Arc::new(request),
-            };
+            let spec = Arc::new(Spec::new(key, &jobspec));
+            let request = Arc::new(policy::redact(jobspec, &self.cx.settings)?);
+            let stored = Stored { spec, request };
             self.cx.jobspecs.index(&text, &stored);
             Ok(stored)
         }))

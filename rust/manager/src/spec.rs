@@ -126,10 +126,10 @@ pub(crate) struct Checked {
 
 impl Checked {
     /// A jobspec and its text.
-    pub(crate) fn new(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Self, Error> {
+    pub(crate) fn new(jobspec: Jobspec, text: &str, settings: &Settings) -> Result<Self, Error> {
         Ok(Self {
-            document: JobspecDocument::parsed(text.into(), jobspec),
-            spec: Spec::new(0, jobspec),
+            document: JobspecDocument::parsed(text.into(), &jobspec),
+            spec: Spec::new(0, &jobspec),
             request: policy::redact(jobspec, settings)?,
         })
     }

@@ -70,7 +70,7 @@ pub(super) fn check_jobspec(
     } else {
         Limited::Fully
     };
-    jobspecs::check(cx, &jobspec, userid, limited).map_err(out_of_resource)
+    jobspecs::check(cx, jobspec, userid, limited).map_err(out_of_resource)
 }
 
 /// Allots the id of a request job.

@@ -224,7 +224,7 @@ impl Submissions {
         let name = &record.spec().name;
         let jobspec = request.demand.jobspec(attempt, queue, duration, name);
         let jobspec = jobspec.map_err(jobspecs::invalid);
-        let checked = match jobspec.and_then(|jobspec| jobspecs::accept(cx, &jobspec)) {
+        let checked = match jobspec.and_then(|jobspec| jobspecs::accept(cx, jobspec)) {
             Ok(checked) => checked,
             Err(error) => return deny(requests, cx, id, Status::OUT_OF_RESOURCE, &error.text),
         };
