@@ -181,6 +181,19 @@ pub struct Exception<'a> {
     pub wait_status: Option<i32>,
 }
 
+impl Exception<'_> {
+    /// The exception with strings of its own.
+    pub fn into_owned(self) -> Exception<'static> {
+        Exception {
+            kind: self.kind.into_string().into(),
+            severity: self.severity,
+            note: self.note.into_string().into(),
+            userid: self.userid,
+            wait_status: self.wait_status,
+        }
+    }
+}
+
 /// `release`: the tasks on these ranks are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {

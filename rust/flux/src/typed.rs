@@ -10,20 +10,32 @@ use penstock_rset::ResourceSet;
 use serde::Serialize;
 
 use crate::acquire::{ChangeResponse, InventoryResponse};
-use crate::alloc::{AllocRequest, AllocResponse, AllocResponseType, Annotations, FreeRequest};
-use crate::exec::{ExecEvent, NoData, StartRequest, StartResponse, StartResponseType};
+use crate::alloc::{
+    AllocRequest, AllocResponse, AllocResponseType, Annotations, CancelRequest, FreeRequest,
+    HelloRequest,
+};
+use crate::exec::{
+    ExecEvent, JobExceptionEvent, NoData, StartRequest, StartResponse, StartResponseType,
+};
 use crate::hooks::HookRequest;
 use crate::jobspec_document::JobspecDocument;
 use crate::kvs::{self, CommitRequest, Dirent, LookupResponse, Operation};
-use crate::payload::{Json, Payload};
+use crate::payload::{Json, Payload, write_value};
 
 /// A payload that is a value at its sender.
 ///
 /// A receiver in the same process takes the value; any other reads its JSON text.
 #[derive(Clone, Debug)]
 pub enum TypedPayload {
+    /// `job-manager.sched-hello`. A job manager that gets the value has its scheduler in the same process.
+    SchedHello(HelloRequest),
     /// `sched.alloc`.
     Alloc(PendingJob),
+    /// `sched.cancel` for several jobs. RFC 27 has one request for each: this one is for a scheduler in the same process.
+    CancelAllocs(Arc<[JobId]>),
+    /// A CANCEL response to each of several alloc requests, in the response to one of them: the answer to
+    /// [`CancelAllocs`](Self::CancelAllocs).
+    CancelledAllocs(Arc<[JobId]>),
     /// A SUCCESS response to `sched.alloc`.
     Allocated(Allocated),
     /// `kvs.commit` of R: an operation for each allocation.
@@ -36,6 +48,8 @@ pub enum TypedPayload {
     Start(StartingJob),
     /// A response to `<service>.start`.
     StartResponse(StartReport),
+    /// The event `job-exception`.
+    JobException(JobExceptionEvent<'static>),
     /// A response to `kvs.lookup` of a job's R: the value of [`LookupResponse`].
     StoredR(RWithText),
     /// The first response to `resource.acquire`.
@@ -48,18 +62,35 @@ impl TypedPayload {
     /// Encodes the payload for the wire: JSON text and a NUL.
     pub fn to_payload(&self) -> Vec<u8> {
         match self {
+            Self::SchedHello(hello) => hello.to_payload(),
             Self::Alloc(job) => job.wire().to_payload(),
+            Self::CancelAllocs(jobs) => several(jobs, |id| CancelRequest { id }),
+            Self::CancelledAllocs(jobs) => several(jobs, |id| {
+                AllocResponse::<()>::new(id, AllocResponseType::Cancel)
+            }),
             Self::Allocated(allocated) => allocated.wire().to_payload(),
             Self::Commit(allocations) => commit_request(allocations).to_payload(),
             Self::Free(freed) => freed.to_payload(),
             Self::Hook(job) => job.to_payload(),
             Self::Start(job) => job.wire().to_payload(),
             Self::StartResponse(report) => report.to_payload(),
+            Self::JobException(exception) => exception.to_payload(),
             Self::StoredR(stored) => lookup_response(stored),
             Self::Inventory(inventory) => inventory.to_payload(),
             Self::InventoryChange(change) => change_response(change),
         }
     }
+}
+
+/// The payload of a message about one job; for several jobs, which no specification has in one message, their ids.
+fn several<P: Payload>(jobs: &[JobId], payload: impl Fn(JobId) -> P) -> Vec<u8> {
+    if let [id] = jobs {
+        return payload(*id).to_payload();
+    }
+    let mut out = b"{\"ids\":".to_vec();
+    write_value(&jobs, &mut out);
+    out.extend_from_slice(b"}\0");
+    out
 }
 
 /// Resources, time limit and queue that a jobspec requests of a scheduler.

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::rpc::{Reply, Request};
 
 /// Maximum number of jobs changed in one slice: about a millisecond's work.
-const JOBS_PER_SLICE: usize = 150;
+const JOBS_PER_SLICE: usize = 200;
 /// Maximum number of jobs examined in one slice.
 const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
 /// The greatest number of ids that open requests hold: the oldest ones are completed at once if there are more.

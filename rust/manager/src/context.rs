@@ -2,14 +2,15 @@
 //! and the list of effects.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use penstock_flux::eventlog::{self, Exception};
+use penstock_flux::eventlog::Exception;
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::job_manager::RejectedStats;
 use penstock_flux::{
-    JobspecDocument, Matchtags, Payload, RedactedJobspec, RequestError, errno, flags, topic,
+    JobspecDocument, Matchtags, Payload, RedactedJobspec, RequestError, TypedPayload, errno, flags,
+    topic,
 };
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
@@ -46,18 +47,6 @@ const MAX_EVENT_LEAD_S: f64 = 1.0;
 
 /// The greatest number of inactive jobs that a call has read from the store and still has in memory.
 const MAX_LOADED_JOBS: usize = 1000;
-
-/// An exception to be raised (RFC 21).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Raise<'a> {
-    pub(crate) kind: &'a str,
-    /// 0 (fatal) to 7.
-    pub(crate) severity: i64,
-    pub(crate) note: &'a str,
-    pub(crate) userid: u32,
-    /// The job's wait status if this is its first fatal exception (RFC 32).
-    pub(crate) wait_status: Option<i32>,
-}
 
 /// When ranks that a running job has released are free for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -498,7 +487,18 @@ impl Context {
 
     /// Puts the unwritten events into the open transaction.
     pub(crate) fn write_events(&mut self) {
-        for (id, (seq, lines)) in self.jobs.take_unwritten() {
+        let unwritten = self.jobs.take_unwritten();
+        self.append_events(unwritten);
+    }
+
+    /// Puts those into the open transaction that are [settled](Jobs::take_unwritten_settled).
+    pub(crate) fn write_settled_events(&mut self) {
+        let unwritten = self.jobs.take_unwritten_settled();
+        self.append_events(unwritten);
+    }
+
+    fn append_events(&mut self, unwritten: BTreeMap<JobId, (u32, String)>) {
+        for (id, (seq, lines)) in unwritten {
             self.storage
                 .run(|store| store.append_events(id, seq, &lines));
         }
@@ -621,28 +621,29 @@ impl Context {
     }
 
     /// Raises an exception: logs it, and announces it to execution services.
-    pub(crate) fn raise(&mut self, id: JobId, raise: &Raise<'_>) {
-        let context = Exception {
-            kind: raise.kind.into(),
-            severity: raise.severity,
-            note: raise.note.into(),
-            userid: Some(raise.userid),
-            wait_status: raise.wait_status,
-        };
-        self.log(id, Event::with(self.now, eventlog::EXCEPTION, &context));
-        self.announce_exception(id, raise.kind, raise.severity, raise.wait_status);
+    pub(crate) fn raise(&mut self, id: JobId, event: Event) {
+        let announced = event.raised().map(|exception| JobExceptionEvent {
+            id,
+            kind: exception.kind.clone(),
+            severity: exception.severity,
+            wait_status: exception.wait_status,
+        });
+        self.log(id, event);
+        if let Some(announced) = announced {
+            self.announce_exception(announced);
+        }
     }
 
     /// Raises a fatal exception on behalf of the instance.
     pub(crate) fn fail_job(&mut self, id: JobId, kind: &str, note: &str) {
-        let raise = Raise {
-            kind,
+        let exception = Exception {
+            kind: kind.to_owned().into(),
             severity: 0,
-            note,
-            userid: self.settings.owner,
+            note: note.to_owned().into(),
+            userid: Some(self.settings.owner),
             wait_status: None,
         };
-        self.raise(id, &raise);
+        self.raise(id, Event::exception(self.now, exception));
     }
 
     /// Announces the fatal exception of a job again, to an execution service that has just received
@@ -650,20 +651,20 @@ impl Context {
     pub(crate) fn repeat_exception(&mut self, id: JobId) {
         let record = self.jobs.record(id);
         let fatal = record.and_then(|record| record.fatal_exception());
-        if let Some((kind, status)) = fatal.map(|fatal| (fatal.kind.clone(), fatal.wait_status)) {
-            self.announce_exception(id, &kind, 0, status);
+        let announced = fatal.map(|fatal| JobExceptionEvent {
+            id,
+            kind: fatal.kind.clone(),
+            severity: 0,
+            wait_status: fatal.wait_status,
+        });
+        if let Some(announced) = announced {
+            self.announce_exception(announced);
         }
     }
 
-    fn announce_exception(&mut self, id: JobId, kind: &str, severity: i64, status: Option<i32>) {
-        let mut event = Message::event(topic::JOB_EXCEPTION, "", 0);
-        let announcement = JobExceptionEvent {
-            id,
-            kind: kind.into(),
-            severity,
-            wait_status: status,
-        };
-        event.set_payload(Some(announcement.to_payload()));
+    fn announce_exception(&mut self, announced: JobExceptionEvent<'static>) {
+        let event = Message::event(topic::JOB_EXCEPTION, "", 0)
+            .with_typed(TypedPayload::JobException(announced));
         // Private: the event is for the instance owner's services; other subscribers may not see the job.
         let flags = event.flags | flags::PRIVATE;
         self.send(event.with_flags(flags));

@@ -1,13 +1,13 @@
 //! Exceptions and signals of users: `job-manager.raise`, `job-manager.kill`, `job-manager.memo`.
 
 use penstock_flux::errno::EHOSTUNREACH;
-use penstock_flux::eventlog;
+use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::job_manager::{KillRequest, MatchingJobsRequest, MemoRequest, RaiseRequest};
 use penstock_flux::{EmptyResponse, RequestError};
 
 use crate::authorize::{NamedJobs, Permission, PermittedJob, PermittedJobs};
 use crate::bulk::{BulkRequests, Operation};
-use crate::context::{Context, Raise};
+use crate::context::Context;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::quota;
@@ -15,16 +15,9 @@ use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
-/// An exception for jobs, as `job-manager.raise` describes it.
+/// An exception for jobs, as `job-manager.raise` describes it: the event, but for its time.
 #[derive(Debug)]
-struct RaiseJobs {
-    kind: String,
-    /// 0 (fatal) to 7.
-    severity: i64,
-    note: String,
-    userid: u32,
-    wait_status: Option<i32>,
-}
+struct RaiseJobs(Event);
 
 /// A request of `raiseall` or `killall`: its response counts jobs.
 #[derive(Debug)]
@@ -58,7 +51,7 @@ impl Operation for RaiseJobs {
     /// Resources that a cancelled job frees would be allocated to jobs that are to be cancelled as well.
     fn defers(&self, cx: &Context, job: &PermittedJob) -> bool {
         let record = cx.jobs.record(job.id());
-        self.severity == 0 && record.is_some_and(Record::has_resources)
+        self.0.is_fatal() && record.is_some_and(Record::has_resources)
     }
 }
 
@@ -135,26 +128,24 @@ fn requested_exception(request: Request<'_>) -> Result<RaiseJobs, RequestError> 
         return Err(RequestError::invalid(text));
     }
     quota::check_exception(&kind, &note)?;
-    Ok(RaiseJobs {
-        kind: kind.into_string(),
+    let exception = Exception {
+        // The usual one is not copied for each job.
+        kind: match &*kind {
+            "cancel" => "cancel".into(),
+            kind => kind.to_owned().into(),
+        },
         severity,
-        note: note.into_string(),
-        userid: request.sender.userid,
+        note: note.into_string().into(),
+        userid: Some(request.sender.userid),
         wait_status: wait_status.map(i32::from),
-    })
+    };
+    Ok(RaiseJobs(Event::exception(0.0, exception)))
 }
 
 /// Raises an exception for an active job.
 fn raise_one(cx: &mut Context, job: &PermittedJob, raise: &RaiseJobs) -> Result<(), RequestError> {
     cx.jobs.active(job.id())?;
-    let raise = Raise {
-        kind: &raise.kind,
-        severity: raise.severity,
-        note: &raise.note,
-        userid: raise.userid,
-        wait_status: raise.wait_status,
-    };
-    cx.raise(job.id(), &raise);
+    cx.raise(job.id(), raise.0.clone());
     Ok(())
 }
 

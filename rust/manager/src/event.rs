@@ -23,6 +23,8 @@ pub enum Document {
     ResourceAdd(Arc<ResourceAdd>),
     /// The context of `penstock.resource-remove`.
     ResourceRemove(Arc<ResourceRemove>),
+    /// The context of `exception`.
+    Exception(Arc<Exception<'static>>),
 }
 
 /// The context of an event: the JSON text of an object.
@@ -90,6 +92,12 @@ impl Event {
         }
     }
 
+    /// `exception`.
+    pub(crate) fn exception(timestamp: f64, exception: Exception<'static>) -> Self {
+        Self::with(timestamp, eventlog::EXCEPTION, &exception)
+            .with_document(Document::Exception(Arc::new(exception)))
+    }
+
     /// `penstock.resource-add`.
     pub(crate) fn resource_add(timestamp: f64, added: ResourceAdd) -> Self {
         Self::with(timestamp, eventlog::RESOURCE_ADD, &added)
@@ -134,12 +142,28 @@ impl Event {
         serde_json::from_str(self.context.as_ref()?.text()).ok()
     }
 
+    /// The exception that the event tells; `None` for another event, or if its context is malformed.
+    pub fn raised(&self) -> Option<Arc<Exception<'static>>> {
+        if self.name != eventlog::EXCEPTION {
+            return None;
+        }
+        if let Some(Document::Exception(exception)) = &self.document {
+            return Some(Arc::clone(exception));
+        }
+        let exception: Exception<'_> = self.read()?;
+        Some(Arc::new(exception.into_owned()))
+    }
+
     /// Whether this is an exception of severity 0 (RFC 21).
     pub fn is_fatal(&self) -> bool {
-        self.name == eventlog::EXCEPTION
-            && self
+        let severity = match &self.document {
+            _ if self.name != eventlog::EXCEPTION => None,
+            Some(Document::Exception(exception)) => Some(exception.severity),
+            _ => self
                 .read()
-                .is_some_and(|exception: Exception<'_>| exception.severity == 0)
+                .map(|exception: Exception<'_>| exception.severity),
+        };
+        severity == Some(0)
     }
 }
 

@@ -22,7 +22,7 @@ use penstock_store::Store;
 use penstock_wire::Message;
 
 use crate::authorize;
-use crate::context::{Context, ExecService, Raise, ShrunkRanks};
+use crate::context::{Context, ExecService, ShrunkRanks};
 use crate::dialogue::{ExecInput, ExecState, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
@@ -485,14 +485,14 @@ fn take_report(
                 let severity = exception.severity;
                 return Err(format!("severity {severity}: expected 0 to 7").into());
             }
-            let raise = Raise {
-                kind: &exception.kind,
+            let raised = eventlog::Exception {
+                kind: exception.kind.to_string().into(),
                 severity: exception.severity,
-                note: &exception.note,
-                userid: cx.settings.owner,
+                note: exception.note.to_string().into(),
+                userid: Some(cx.settings.owner),
                 wait_status: exception.wait_status.map(i32::from),
             };
-            cx.raise(id, &raise);
+            cx.raise(id, Event::exception(cx.now, raised));
         }
         ExecEvent::Finish(finish) => {
             if finish.status < 0 {

@@ -12,7 +12,7 @@ use penstock_flux::{HookJob, TypedPayload, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::context::{Context, Raise};
+use crate::context::Context;
 use crate::dialogue::{Hook, HookCall, HookInput};
 use crate::event::Event;
 use crate::jobs::{HooksWriter, Job};
@@ -178,14 +178,14 @@ impl Hooks {
             }
             Hook::Epilog => {
                 // The result of the job stands, whether its epilog succeeds or not.
-                let raise = Raise {
-                    kind: hook.name(),
+                let exception = eventlog::Exception {
+                    kind: hook.name().into(),
                     severity: 1,
-                    note: &note,
-                    userid: cx.settings.owner,
+                    note: note.into(),
+                    userid: Some(cx.settings.owner),
                     wait_status: None,
                 };
-                cx.raise(id, &raise);
+                cx.raise(id, Event::exception(cx.now, exception));
                 finish(cx, id, hook, status);
             }
         }

@@ -9,7 +9,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
-use crate::dialogue::{Dialogue, ExecState, HookCalls, SchedulerDialogue};
+use crate::dialogue::{AllocState, Dialogue, ExecState, HookCalls, SchedulerDialogue};
 use crate::event::Event;
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
@@ -29,6 +29,17 @@ impl Job {
     /// The job's resources: allocated, or committed for its outstanding request.
     pub(crate) fn r(&self) -> Option<&Arc<ResourceSet>> {
         self.record.r().or(self.dialogue.scheduler.committed())
+    }
+
+    /// Whether the job has had no resources and no hook, and carries no PMIx request.
+    pub(crate) fn has_only_been_pending(&self) -> bool {
+        let (record, dialogue) = (&self.record, &self.dialogue);
+        !record.has_resources()
+            && record.elastic().is_none()
+            && record.prolog() == HookStage::Idle
+            && record.epilog() == HookStage::Idle
+            && dialogue.exec == ExecState::Idle
+            && dialogue.scheduler.alloc() != AllocState::Surplus
     }
 
     /// The job's annotations: of the allocation, or of the pending job.
@@ -144,6 +155,9 @@ impl HiddenJobs {
         range.is_some_and(|(_, last)| id <= *last)
     }
 }
+
+/// The number of jobs with events that are not in the store yet above which they are written before the commit.
+const MIN_WRITTEN_JOBS: usize = 500;
 
 /// The number of jobs that stay in memory after their end: these are often asked for. Few in debug builds, which are to
 /// show what depends on more.
@@ -541,6 +555,24 @@ impl Jobs {
     /// Takes the events that are not in the store yet: job, first sequence number, lines.
     pub(crate) fn take_unwritten(&mut self) -> BTreeMap<JobId, (u32, String)> {
         std::mem::take(&mut self.unwritten)
+    }
+
+    /// The same without those of jobs whose request to the scheduler is being cancelled: `clean` follows when it has
+    /// responded, and needs no write of its own then. None if there are few.
+    pub(crate) fn take_unwritten_settled(&mut self) -> BTreeMap<JobId, (u32, String)> {
+        if self.unwritten.len() < MIN_WRITTEN_JOBS {
+            return BTreeMap::new();
+        }
+        let by_id = &self.by_id;
+        let is_settled = |id: &JobId| {
+            let job = by_id.get(id);
+            let alloc = job.map(|job| job.dialogue.scheduler.alloc());
+            !matches!(alloc, Some(AllocState::Cancelling(_)))
+        };
+        let unwritten = std::mem::take(&mut self.unwritten).into_iter();
+        let (settled, others) = unwritten.partition(|(id, _)| is_settled(id));
+        self.unwritten = others;
+        settled
     }
 
     /// The lines of a job that are not in the store yet.

@@ -224,6 +224,7 @@ impl Manager {
     pub fn take_short_messages(&mut self) -> Vec<Message> {
         let cx = &mut self.cx;
         self.scheduler.send_allocs(cx);
+        self.scheduler.send_cancels(cx);
         self.elastic.probe_scheduler(cx);
         self.scheduler.begin_batch();
         self.perform();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use penstock_flux::eventlog::{
-    self, Alloc, Dependency, Priority, Release, ResourceUpdate, Submit, Urgency,
+    self, Alloc, Dependency, Exception, Priority, Release, ResourceUpdate, Submit, Urgency,
 };
 use penstock_flux::exec::{Finish, ReleasedRanks, ResourceUsage, exit_status};
 use penstock_flux::urgency;
@@ -41,19 +41,6 @@ pub enum HookStage {
     Begun,
     /// Its finish is logged.
     Done,
-}
-
-/// An exception as its event describes it (RFC 21).
-#[derive(Clone, Debug, PartialEq)]
-pub struct RaisedException {
-    /// Type, such as `cancel`.
-    pub kind: String,
-    /// 0 (fatal) to 7.
-    pub severity: i64,
-    /// Human-readable text.
-    pub note: String,
-    /// The job's wait status if this is its first fatal exception (RFC 32).
-    pub wait_status: Option<i32>,
 }
 
 /// The facts that pending jobs do not have: of the allocation, the tasks, the hooks and the end.
@@ -108,7 +95,7 @@ pub struct Record {
     )]
     dependencies: Option<Box<BTreeSet<String>>>,
     memo: Option<Box<Map<String, Value>>>,
-    exception: Option<Box<RaisedException>>,
+    exception: Option<Arc<Exception<'static>>>,
     run: Option<Box<RunFacts>>,
     elastic: Option<Box<ElasticState>>,
 }
@@ -261,7 +248,10 @@ impl Record {
                 self.run_mut().r.get_or_insert_with(|| Arc::clone(r));
             }
             Some(Document::Jobspec(spec)) => self.spec = Arc::clone(spec),
-            Some(Document::ResourceAdd(_) | Document::ResourceRemove(_)) | None => {}
+            Some(
+                Document::ResourceAdd(_) | Document::ResourceRemove(_) | Document::Exception(_),
+            )
+            | None => {}
         }
     }
 
@@ -339,18 +329,13 @@ impl Record {
     }
 
     fn apply_exception(&mut self, event: &Event) {
-        let Some(raised) = event.read::<eventlog::Exception<'_>>() else {
+        let Some(raised) = event.raised() else {
             return;
         };
         let severity = raised.severity;
         let known = self.exception.as_ref().map(|known| known.severity);
         if known.is_none_or(|known| known != 0 && severity == 0) {
-            self.exception = Some(Box::new(RaisedException {
-                kind: raised.kind.into_string(),
-                severity,
-                note: raised.note.into_string(),
-                wait_status: raised.wait_status,
-            }));
+            self.exception = Some(raised);
         }
         // RFC 27: without an allocation, annotations do not outlive the request.
         if severity == 0
@@ -528,12 +513,12 @@ impl Record {
     }
 
     /// The first fatal exception, else the first of any severity.
-    pub fn exception(&self) -> Option<&RaisedException> {
+    pub fn exception(&self) -> Option<&Exception<'static>> {
         self.exception.as_deref()
     }
 
     /// The first fatal exception.
-    pub fn fatal_exception(&self) -> Option<&RaisedException> {
+    pub fn fatal_exception(&self) -> Option<&Exception<'static>> {
         self.exception().filter(|exception| exception.severity == 0)
     }
 
@@ -576,7 +561,7 @@ impl Record {
             return None;
         }
         let fatal = self.fatal_exception();
-        Some(match fatal.map(|exception| exception.kind.as_str()) {
+        Some(match fatal.map(|exception| &*exception.kind) {
             Some("cancel") => JobResult::Canceled,
             Some("timeout") => JobResult::Timeout,
             None if self.wait_status() == Some(0) => JobResult::Completed,

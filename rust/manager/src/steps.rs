@@ -8,6 +8,7 @@ use crate::dialogue::{ExecState, Hook};
 use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
+use crate::jobs::Job;
 use crate::manager::Manager;
 use crate::reload;
 use crate::replay::Restored;
@@ -88,7 +89,7 @@ impl Manager {
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);
         self.perform_due_steps();
-        self.cx.write_events();
+        self.cx.write_settled_events();
         self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
@@ -106,6 +107,7 @@ impl Manager {
             self.perform();
             if self.due.is_empty() {
                 self.scheduler.send_priorities(&mut self.cx);
+                self.scheduler.send_cancels(&mut self.cx);
                 self.queries.answer_drains(&mut self.cx, &self.census);
                 self.perform();
                 return self.assert_records();
@@ -160,6 +162,9 @@ impl Manager {
     /// Frees the job's resources once its tasks have ended and no request is outstanding.
     fn clean_up(&mut self, id: JobId) {
         let cx = &mut self.cx;
+        if cx.jobs.get(id).is_some_and(Job::has_only_been_pending) {
+            return self.clean_up_pending(id);
+        }
         self.elastic.end_requests_of(cx, id);
         self.dependencies.forget(cx, id);
         self.hooks.cancel_prolog(cx, id);
@@ -178,6 +183,17 @@ impl Manager {
         self.elastic.end_grants(cx, id);
         self.scheduler.end_allocation(cx, id);
         cx.log(id, Event::new(cx.now, eventlog::CLEAN));
+    }
+
+    /// The same for a job that has only been pending. There may be a million of them.
+    fn clean_up_pending(&mut self, id: JobId) {
+        let cx = &mut self.cx;
+        self.dependencies.forget(cx, id);
+        self.scheduler.withdraw(cx, id);
+        let job = cx.jobs.get(id);
+        if job.is_some_and(|job| !job.dialogue.scheduler.alloc().is_outstanding()) {
+            cx.log(id, Event::new(cx.now, eventlog::CLEAN));
+        }
     }
 
     /// Reports the end of a job to the requests that follow it.

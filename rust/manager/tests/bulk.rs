@@ -3,6 +3,9 @@
 mod common;
 
 use common::{Bench, Directory, OWNER, body, settings};
+use penstock_flux::TypedPayload;
+use penstock_flux::alloc::HelloRequest;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
@@ -233,4 +236,70 @@ fn the_limits_are_kept_in_slices() {
     bench.pass(1.0);
     bench.advance();
     assert_eq!(inactive(&mut bench), 10);
+}
+
+/// Has the manager greet a scheduler in the same process, which says hello by a value.
+fn scheduler_in_process(bench: &mut Bench) -> Vec<Message> {
+    let hello = TypedPayload::SchedHello(HelloRequest { partial_ok: true });
+    let mut hello = Message::request("job-manager.sched-hello", "")
+        .with_typed(hello)
+        .streaming();
+    hello.push_route(b"sched");
+    hello.push_route(b"broker");
+    bench.send(hello);
+    let ready = json!({"mode": "unlimited"});
+    let mut out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
+    out.extend(bench.rest());
+    out
+}
+
+#[test]
+fn a_scheduler_in_the_process_gets_the_cancellations_of_a_slice_in_one_message() {
+    for is_in_process in [false, true] {
+        let mut bench = Bench::new();
+        let ids = many(&mut bench, 5);
+        let mut out = if is_in_process {
+            scheduler_in_process(&mut bench)
+        } else {
+            bench.scheduler(None)
+        };
+        let alloc = out.iter().find(|message| message.topic() == "sched.alloc");
+        let alloc = alloc.unwrap().clone();
+        out = bench.request("job-manager.raise", &cancel_all());
+        let cancels = out
+            .iter()
+            .filter(|message| message.topic() == "sched.cancel");
+        let cancels: Vec<&Message> = cancels.collect();
+        assert!(cancels.iter().all(|cancel| cancel.is_noresponse()));
+        if is_in_process {
+            let [cancel] = cancels.as_slice() else {
+                panic!("expected one message: {cancels:?}");
+            };
+            let Some(TypedPayload::CancelAllocs(jobs)) = cancel.typed() else {
+                panic!("expected a value: {cancel:?}");
+            };
+            let jobs: Vec<u64> = jobs.iter().map(|id| id.get()).collect();
+            assert_eq!(jobs, ids);
+        } else {
+            let jobs = cancels.iter().map(|cancel| body(cancel)["id"].clone());
+            assert_eq!(jobs.collect::<Vec<_>>(), ids);
+        }
+        assert_eq!(bench.row(ids[0])["state"], 32);
+        // The last job has not had its response yet; another one's is not due.
+        let (last, ended) = ids.split_last().unwrap();
+        let ended: Vec<JobId> = ended.iter().map(|id| JobId::new(*id)).collect();
+        let unknown = [JobId::new(1)];
+        let ended = [&ended[..], &unknown].concat();
+        let response = TypedPayload::CancelledAllocs(ended.into());
+        bench.send(Message::typed_success_to(&alloc, response));
+        let states = ids.iter().map(|id| bench.row(*id)["state"].clone());
+        assert_eq!(states.collect::<Vec<_>>(), [64, 64, 64, 64, 32]);
+        let log = bench.manager.take_log().join("\n");
+        assert!(log.contains("ignored: none is due"), "{log}");
+        let response = json!({"id": last, "type": 3});
+        bench.answer("sched.alloc", &response);
+        assert_eq!(bench.row(*last)["state"], 64);
+        let names = bench.events(ids[0]);
+        assert_eq!(names[names.len() - 2..], ["exception", "clean"]);
+    }
 }

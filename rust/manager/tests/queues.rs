@@ -41,7 +41,7 @@ fn the_anonymous_queue_is_stopped_and_started() {
     let stop = json!({"start": false, "all": false, "nocheckpoint": false, "reason": "repair"});
     let out = bench.request("job-manager.queue-start", &stop);
     assert_eq!(topics(&out), ["sched.cancel"]);
-    assert_eq!(body(out.last().unwrap()), Value::Null);
+    assert_eq!(body(&out[0]), Value::Null);
     let stopped = json!({"enable": true, "start": false, "stop_reason": "repair"});
     assert_eq!(status(&mut bench, ""), stopped);
     let out = bench.answer("sched.alloc", &json!({"id": requested, "type": 3}));

@@ -10,6 +10,7 @@
 
 mod timing;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -252,8 +253,14 @@ impl MockExec {
 
     /// Ends a job at its fatal exception.
     fn handle_exception(&mut self, event: &Message, out: &mut Vec<Message>) {
-        if let Ok(exception) = event.read::<JobExceptionEvent>()
-            && exception.severity == 0
+        let exception: Cow<'_, JobExceptionEvent<'_>> = match event.typed() {
+            Some(TypedPayload::JobException(exception)) => Cow::Borrowed(exception),
+            _ => match event.read() {
+                Ok(exception) => Cow::Owned(exception),
+                Err(_) => return,
+            },
+        };
+        if exception.severity == 0
             && let Some(job) = self.running.remove(&exception.id)
         {
             // RFC 32: the wait status of the first fatal exception, as a shell's exit status.

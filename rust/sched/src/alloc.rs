@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use penstock_engine::{Engine, Job, QueueId};
 use penstock_flux::alloc::{
@@ -138,24 +139,64 @@ impl Scheduler {
     }
 
     pub(crate) fn cancel(&mut self, request: &Message) {
-        // A cancel for an unknown or an answered job has no effect.
-        let Ok(CancelRequest { id }) = request.read() else {
-            return;
-        };
+        if let Some(TypedPayload::CancelAllocs(jobs)) = request.typed() {
+            return self.cancel_several(jobs);
+        }
+        if let Ok(CancelRequest { id }) = request.read()
+            && self.cancel_job(id)
+        {
+            self.respond_cancel(id);
+        }
+    }
+
+    /// Cancels requests of a job manager in the same process. The ended ones get one response.
+    fn cancel_several(&mut self, jobs: &[JobId]) {
+        let mut ended = Vec::with_capacity(jobs.len());
+        let mut last: Option<Arc<Message>> = None;
+        for id in jobs {
+            if !self.cancel_job(*id) {
+                continue;
+            }
+            let Some(request) = self.end_alloc(*id) else {
+                continue;
+            };
+            // The requests of one job manager have one header.
+            if let Some(other) = last.replace(Arc::clone(&request))
+                && !Arc::ptr_eq(&other, &request)
+            {
+                self.respond_cancelled(&other, std::mem::take(&mut ended));
+            }
+            ended.push(*id);
+        }
+        if let Some(request) = last {
+            self.respond_cancelled(&request, ended);
+        }
+    }
+
+    fn respond_cancelled(&mut self, request: &Message, jobs: Vec<JobId>) {
+        let cancelled = TypedPayload::CancelledAllocs(jobs.into());
+        self.out.push(Message::typed_success_to(request, cancelled));
+    }
+
+    /// Cancels the request of a job. Returns whether it has ended; an unknown or an answered one has no response left.
+    fn cancel_job(&mut self, id: JobId) -> bool {
         let was_pending = match &mut self.engine {
             Some(engine) => engine.cancel(id),
             None => false,
         };
         if was_pending {
             self.needs_pass = true;
-            self.respond_cancel(id);
-        } else if self.retries.remove(id) {
+            return true;
+        }
+        if self.retries.remove(id) {
             self.withdraw(id);
-            self.respond_cancel(id);
-        } else if self.allocs.contains_key(&id) {
+            return true;
+        }
+        if self.allocs.contains_key(&id) {
             // Its R is being committed: another commit for the job must not overtake this one.
             self.cancelled_in_commit.insert(id);
         }
+        false
     }
 
     pub(crate) fn prioritize(&mut self, request: &Message) {

@@ -90,8 +90,8 @@ impl Scheduler {
     /// Asks which jobs hold resources of the inventory.
     pub(crate) fn send_hello(&mut self) {
         self.phase = Phase::Greeting;
-        let payload = HelloRequest { partial_ok: true };
-        let request = Message::request(topic::job_manager::SCHED_HELLO, "").with_payload(&payload);
+        let hello = TypedPayload::SchedHello(HelloRequest { partial_ok: true });
+        let request = Message::request(topic::job_manager::SCHED_HELLO, "").with_typed(hello);
         self.send(request.streaming(), OutstandingRequest::Hello);
     }
 

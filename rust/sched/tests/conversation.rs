@@ -967,6 +967,49 @@ fn a_typed_request_is_answered_as_its_json_is() {
 }
 
 #[test]
+fn cancellations_in_one_message_have_one_response() {
+    let cancel = |ids: &[u64]| {
+        let ids: Vec<JobId> = ids.iter().map(|id| JobId::new(*id)).collect();
+        let value = TypedPayload::CancelAllocs(ids.into());
+        let mut request = Message::request("sched.cancel", "").with_typed(value);
+        request.rolemask = 5;
+        request
+    };
+    let mut bench = Bench::ready(None, &[]);
+    for id in [1, 2] {
+        bench.alloc(id, 2);
+        bench.commit();
+    }
+    for id in 3..=6 {
+        bench.alloc(id, 1);
+    }
+    bench.responses();
+    // The first has its resources, the last is unknown, and the second has been cancelled before.
+    bench.request("sched.cancel", &json!({"id": 4}));
+    bench.scheduler.handle(&cancel(&[1, 4, 3, 6, 9]));
+    // The others are annotations.
+    let mut responses = bench.responses();
+    responses.retain(|response| response.typed().is_some());
+    let [response] = responses.as_slice() else {
+        panic!("expected one response: {responses:?}");
+    };
+    let Some(TypedPayload::CancelledAllocs(jobs)) = response.typed() else {
+        panic!("expected a value: {response:?}");
+    };
+    assert_eq!(**jobs, [3, 6].map(JobId::new));
+    assert_eq!(response.topic(), "sched.alloc");
+    assert_eq!(bench.scheduler.engine().unwrap().queue_len(), 1);
+    // The value for one job is the message of RFC 27.
+    let one = cancel(&[5]);
+    assert_eq!(body(&one), json!({"id": 5}));
+    bench.scheduler.handle(&one);
+    let response = json!({"id": 5, "type": 3});
+    assert_eq!(body(&bench.responses()[0]), response);
+    bench.scheduler.handle(&cancel(&[5]));
+    assert!(bench.responses().is_empty());
+}
+
+#[test]
 fn typed_resources_are_freed_as_their_json_would_be() {
     let held = json!({"id": 1, "priority": 16, "userid": 0, "t_submit": 0.0});
     let all = ResourceSet::from_json(&inventory().to_string()).unwrap();

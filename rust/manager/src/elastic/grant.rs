@@ -209,11 +209,11 @@ pub(super) fn end_requests_of(
     if requests.table.is_carried_by(cx, key, id) {
         let fatal = cx.jobs.record(id).and_then(Record::fatal_exception);
         let denial = match fatal {
-            Some(fatal) if fatal.kind == "cancel" && fatal.note.is_empty() => {
+            Some(fatal) if &*fatal.kind == "cancel" && fatal.note.is_empty() => {
                 Denial::new(Status::CANCELLED, "its job in the queue was cancelled")
             }
-            Some(fatal) if fatal.kind == "cancel" => Denial::new(Status::CANCELLED, &fatal.note),
-            Some(fatal) => Denial::new(Status::OUT_OF_RESOURCE, &fatal.note),
+            Some(fatal) if &*fatal.kind == "cancel" => Denial::new(Status::CANCELLED, &*fatal.note),
+            Some(fatal) => Denial::new(Status::OUT_OF_RESOURCE, &*fatal.note),
             None => Denial::new(Status::CANCELLED, "its job has ended"),
         };
         requests.end(cx, key, &End::denied(denial));

@@ -93,7 +93,7 @@ const ATTRIBUTES: [(&str, RowAttribute); 37] = [
     ("exception_type", |job| {
         job.record
             .exception()
-            .map(|exception| exception.kind.as_str())
+            .map(|exception| &*exception.kind)
             .into()
     }),
     ("exception_severity", |job| {
@@ -105,7 +105,7 @@ const ATTRIBUTES: [(&str, RowAttribute); 37] = [
     ("exception_note", |job| {
         job.record
             .exception()
-            .map(|exception| exception.note.as_str())
+            .map(|exception| &*exception.note)
             .into()
     }),
     ("pending_reason", |job| {

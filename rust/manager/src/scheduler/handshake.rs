@@ -1,8 +1,8 @@
 //! The handshake of a scheduler (`sched-hello`, `sched-ready`), and its disconnect.
 
-use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
+use penstock_flux::alloc::{HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
 use penstock_flux::errno::{EAGAIN, EBUSY};
-use penstock_flux::{Payload, RequestError};
+use penstock_flux::{Payload, RequestError, TypedPayload};
 use penstock_wire::Message;
 
 use super::peer::{RequestedJobs, SchedulerPeer};
@@ -27,7 +27,10 @@ impl SchedulerPeer {
     /// replacement.
     pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let message = request.message;
-        let hello: HelloRequest = request.payload()?;
+        let hello = match message.typed() {
+            Some(TypedPayload::SchedHello(hello)) => *hello,
+            _ => request.payload()?,
+        };
         let input = HandshakeInput::Hello {
             from: self.sender(request),
             mode: if hello.partial_ok {
@@ -46,6 +49,7 @@ impl SchedulerPeer {
         self.suspend(cx, "a scheduler says hello");
         cx.set_handshake(&self.writer, greeted);
         self.session.origin = request.origin().map(<[u8]>::to_vec);
+        self.session.is_in_process = matches!(message.typed(), Some(TypedPayload::SchedHello(_)));
         let mut responses = Vec::new();
         for job in cx.jobs.iter() {
             let record = &job.record;

@@ -101,6 +101,10 @@ pub(crate) struct SchedulerPeer {
 pub(super) struct Session {
     /// The scheduler's route, by which a disconnect is recognized.
     pub(super) origin: Option<Vec<u8>>,
+    /// Whether it is in the same process: it then gets the cancellations of several requests in one message.
+    pub(super) is_in_process: bool,
+    /// Jobs whose outstanding requests are cancelled by the next [`SchedulerPeer::send_cancels`].
+    pub(super) cancels: Vec<JobId>,
     /// Free ranks of jobs whose allocations are freed only as a whole.
     pub(super) withheld: BTreeMap<JobId, IdSet>,
     /// Requests that correct the responses to hello, for a scheduler that is not ready yet.
@@ -267,6 +271,7 @@ mod tests {
         cx.fail_job(id, "cancel", "");
         effects(&mut cx);
         scheduler.withdraw(&mut cx, id);
+        scheduler.send_cancels(&mut cx);
         assert_eq!(described(&mut cx), ["send sched.cancel"]);
         commit(&scheduler, &mut cx, id);
         let success = json!({"id": id, "type": 0}).to_string();

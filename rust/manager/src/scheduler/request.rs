@@ -64,7 +64,7 @@ impl SchedulerPeer {
                 dialogue.advance(AllocInput::Cancel);
                 self.session.requested.remove(position);
                 self.session.cancelling += 1;
-                send_cancel(cx, id);
+                self.session.cancels.push(id);
             }
             AllocState::Idle
             | AllocState::Cancelling(_)
@@ -155,7 +155,7 @@ impl SchedulerPeer {
         {
             self.session.requested.remove(last);
             self.session.cancelling += 1;
-            send_cancel(cx, id);
+            self.session.cancels.push(id);
         }
     }
 
@@ -193,7 +193,7 @@ impl SchedulerPeer {
                     self.session.displaced.push(id);
                 } else {
                     // A held job is not requested again until it is released.
-                    send_cancel(cx, id);
+                    self.session.cancels.push(id);
                 }
             }
             AllocState::Idle => cx.revisit(id),
@@ -216,8 +216,22 @@ impl SchedulerPeer {
         if !jobs.is_empty() {
             cx.notify(topic::sched::PRIORITIZE, &PrioritizeRequest { jobs });
         }
-        for id in std::mem::take(&mut self.session.displaced) {
-            send_cancel(cx, id);
+        self.session.cancels.append(&mut self.session.displaced);
+    }
+
+    /// Sends the scheduler the cancellations since the last call.
+    pub(crate) fn send_cancels(&mut self, cx: &mut Context) {
+        let jobs = std::mem::take(&mut self.session.cancels);
+        if jobs.is_empty() {
+            return;
+        }
+        if self.session.is_in_process {
+            let cancels = TypedPayload::CancelAllocs(jobs.into());
+            let message = rpc::typed_request(topic::sched::CANCEL, cancels);
+            return cx.send(rpc::without_response(message));
+        }
+        for id in jobs {
+            cx.notify(topic::sched::CANCEL, &CancelRequest { id });
         }
     }
 
@@ -325,8 +339,4 @@ pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: AllocState) {
     if request.is_committed() {
         cx.clear_r(id);
     }
-}
-
-fn send_cancel(cx: &mut Context, id: JobId) {
-    cx.notify(topic::sched::CANCEL, &CancelRequest { id });
 }

@@ -48,6 +48,12 @@ impl SchedulerPeer {
             }
             return;
         }
+        if let Some(TypedPayload::CancelledAllocs(jobs)) = response.typed() {
+            for id in jobs.iter() {
+                self.end_cancelled(cx, *id);
+            }
+            return;
+        }
         let alloc: AllocResponse<'_> = match response.read_request() {
             Ok(alloc) => alloc,
             Err(error) => return cx.complain(format!("alloc response ignored: {}", error.text)),
@@ -84,17 +90,30 @@ impl SchedulerPeer {
                 }
                 cx.revisit(id);
             }
-            AllocResponseType::Cancel if matches!(request, AllocState::Cancelling(_)) => {
-                check_cancel(cx, response, id);
-                self.end_request(cx, id, AllocInput::Cancelled);
-                cx.revisit(id);
-            }
             AllocResponseType::Cancel => {
-                cx.complain(format!(
-                    "alloc cancel for {id} ignored: it was not requested"
-                ));
+                if matches!(request, AllocState::Cancelling(_)) {
+                    check_cancel(cx, response, id);
+                }
+                self.end_cancelled(cx, id);
             }
         }
+    }
+
+    /// Handles CANCEL.
+    fn end_cancelled(&mut self, cx: &mut Context, id: JobId) {
+        let job = cx.jobs.scheduler_mut(&self.writer, id);
+        let Some((_, dialogue)) = job.filter(|(_, dialogue)| dialogue.alloc().is_outstanding())
+        else {
+            return complain_of_no_request(cx, id);
+        };
+        let request = dialogue.alloc();
+        if !dialogue.advance(AllocInput::Cancelled) {
+            let line = format!("alloc cancel for {id} ignored: it was not requested");
+            return cx.complain(line);
+        }
+        self.session.cancelling -= 1;
+        undo_commit(cx, id, request);
+        cx.revisit(id);
     }
 
     /// Ends a request without an allocation.
@@ -189,9 +208,13 @@ fn check_due(cx: &mut Context, id: JobId) -> Option<(AllocState, State)> {
     let job = job.filter(|job| job.dialogue.scheduler.alloc().is_outstanding());
     let due = job.map(|job| (job.dialogue.scheduler.alloc(), job.record.state()));
     if due.is_none() {
-        cx.complain(format!("alloc response for {id} ignored: none is due"));
+        complain_of_no_request(cx, id);
     }
     due
+}
+
+fn complain_of_no_request(cx: &mut Context, id: JobId) {
+    cx.complain(format!("alloc response for {id} ignored: none is due"));
 }
 
 /// Ends a job that can never have its resources, or lets its PMIx request continue in another form.
