@@ -168,3 +168,34 @@ def test_a_jobspec_is_shared_by_pending_and_inactive_jobs(start):
         assert client.lookup(pending, "jobspec")
         client.rpc("job-manager.queue-start", {"start": True, "all": True, "nocheckpoint": False})
         assert client.wait_one(pending)["result"] == 1
+
+
+def test_a_start_does_not_read_the_events_of_ended_jobs(start):
+    options = ("--nodes", "1", "--cores", "1")
+    mock = {"test": {"run_duration": "0s"}}
+    with start(*options) as instance, Client(instance.uri) as client:
+        jobs = [submit(client, exec=mock) for _ in range(MANY)]
+        held = client.submit(jobspec(), urgency=0)
+        for _ in client.wait(jobs):
+            pass
+        cancelled = client.submit(jobspec(), urgency=0, count=MANY)
+        client.cancel(cancelled)
+        client.ping("job-manager")
+        before = client.rpc("job-list.job-stats")
+    database = instance.state / "jobs.sqlite"
+    with closing(sqlite3.connect(database)) as store, store:
+        rows = store.execute("SELECT first, last, result FROM ended_jobs").fetchall()
+        oldest = jobs[0]
+        assert any(first <= oldest <= last and result == 1 for first, last, result in rows)
+        store.execute("UPDATE events SET lines = 'nonsense' WHERE job = ?", (oldest,))
+    with start(*options) as instance, Client(instance.uri) as client:
+        assert "left out" not in "\n".join(instance.lines("dmesg"))
+        after = client.rpc("job-list.job-stats")
+        assert {**after, "inactive_purged": 0} == {**before, "inactive_purged": 0}
+        assert client.info(held)["state"] == 8
+        assert client.wait_one(cancelled[0])["result"] == 4
+        assert client.rpc("job-manager.purge", {"force": True})["count"] == 2 * MANY
+    with closing(sqlite3.connect(database)) as store:
+        assert store.execute("SELECT count(*) FROM ended_jobs").fetchone() == (0,)
+    with start(*options) as instance, Client(instance.uri) as client:
+        assert [row["id"] for row in client.jobs()] == [held]

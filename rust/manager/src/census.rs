@@ -211,6 +211,19 @@ impl Census {
     /// Makes an inactive job eligible for purging: its end was reported.
     pub(crate) fn retire(&mut self, record: &Record) {
         let (queue, result) = (record.spec().queue.as_deref(), record.result());
+        self.retire_as(queue, result, end_of(record));
+    }
+
+    /// Counts an inactive job from the store, of which no more is known.
+    pub(crate) fn enter_ended(&mut self, queue: Option<&str>, result: Option<JobResult>, end: End) {
+        self.update(queue, |tally| {
+            tally.add(State::Inactive, 1);
+            tally.count_result(result);
+        });
+        self.retire_as(queue, result, end);
+    }
+
+    fn retire_as(&mut self, queue: Option<&str>, result: Option<JobResult>, end: End) {
         let is_it = |class: &(Option<String>, Option<JobResult>)| {
             class.0.as_deref() == queue && class.1 == result
         };
@@ -219,7 +232,7 @@ impl Census {
             self.classes.len() - 1
         });
         let class = u32::try_from(class).unwrap_or(u32::MAX);
-        self.inactive.insert(end_of(record), class);
+        self.inactive.insert(end, class);
     }
 
     /// Counts a job as purged. Returns whether it was inactive.

@@ -15,7 +15,7 @@ use penstock_flux::{
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
-use penstock_store::{Error as StoreError, JobRecord, Store, Submission};
+use penstock_store::{EndedClass, EndedJob, Error as StoreError, JobRecord, Store, Submission};
 use penstock_wire::Message;
 
 use crate::claims::Claims;
@@ -24,7 +24,7 @@ use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
-use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Writers};
+use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Writers, is_evictable};
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
@@ -44,6 +44,9 @@ const EVENT_STEP_S: f64 = 1e-6;
 
 /// The longest time by which events are ahead of the clock, in seconds.
 const MAX_EVENT_LEAD_S: f64 = 1.0;
+
+/// The number of ended jobs that are stored together, for the next start. Few in debug builds, whose tests have few jobs.
+const ENDED_JOBS_PER_ROW: usize = if cfg!(debug_assertions) { 2 } else { 512 };
 
 /// The greatest number of inactive jobs that a call has read from the store and still has in memory.
 const MAX_LOADED_JOBS: usize = 1000;
@@ -71,6 +74,37 @@ impl ExecService {
     /// The topic of one of its methods.
     pub(crate) fn topic(&self, method: &str) -> String {
         format!("{}.{method}", self.name)
+    }
+}
+
+/// Ended jobs that are still to be stored as such, many in a row.
+#[derive(Debug, Default)]
+struct EndedRows(Vec<(EndedClass, Vec<EndedJob>)>);
+
+impl EndedRows {
+    /// Adds an inactive job, unless other jobs refer to it.
+    fn add(&mut self, storage: &mut Storage, record: &Record) {
+        let Some(result) = record.result().filter(|_| is_evictable(record)) else {
+            return;
+        };
+        let (queue, result) = (record.spec().queue.as_deref(), result as u8);
+        let is_it = |class: &EndedClass| class.queue.as_deref() == queue && class.result == result;
+        let known = self.0.iter().position(|(class, _)| is_it(class));
+        let index = known.unwrap_or(self.0.len());
+        if known.is_none() {
+            let queue = queue.map(Arc::from);
+            self.0.push((EndedClass { queue, result }, Vec::new()));
+        }
+        let (class, jobs) = &mut self.0[index];
+        jobs.push(EndedJob {
+            id: record.id(),
+            spec: record.spec().key,
+            end_ms: milliseconds(record.t_inactive()),
+        });
+        if jobs.len() >= ENDED_JOBS_PER_ROW {
+            storage.run(|store| store.add_ended_jobs(class, jobs));
+            jobs.clear();
+        }
     }
 }
 
@@ -102,6 +136,7 @@ pub(crate) struct Context {
     /// Private: only the methods of this type write to the store.
     storage: Storage,
     pub(crate) jobspecs: JobspecCache,
+    ended: EndedRows,
     /// Peers whose send buffers are full, by route.
     pub(crate) backlogged: BTreeSet<Vec<u8>>,
     ids: FluidGenerator,
@@ -142,6 +177,7 @@ impl Context {
             exec_service: None,
             storage: Storage::new(store),
             jobspecs: JobspecCache::default(),
+            ended: EndedRows::default(),
             backlogged: BTreeSet::new(),
             ids: FluidGenerator::new(0),
             epoch_ms,
@@ -288,6 +324,23 @@ impl Context {
         while let Some(record) = self.jobs.evict() {
             self.jobspecs.evict(record.into_spec());
         }
+    }
+
+    /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
+    pub(crate) fn mark_reported(&mut self, id: JobId) -> Option<&Record> {
+        let record = self.jobs.mark_reported(id)?;
+        self.ended.add(&mut self.storage, record);
+        Some(record)
+    }
+
+    /// Stores that a job of an earlier start has ended, together with others: the next start does not read its eventlog.
+    pub(crate) fn store_ended(&mut self, record: &Record) {
+        self.ended.add(&mut self.storage, record);
+    }
+
+    /// Removes what the store has of ended jobs that were purged.
+    pub(crate) fn remove_unused_ended(&mut self) {
+        self.storage.run(Store::remove_unused_ended_jobs);
     }
 
     /// A job in the store; `None` if there is none, or if it cannot be read.

@@ -26,6 +26,8 @@ const PURGE_INTERVAL_S: f64 = 1.0;
 const JOBS_PER_SLICE: usize = 100;
 /// Maximum number of named jobs checked in one slice, which are read from the store: a millisecond's work.
 const JOBS_CHECKED_PER_SLICE: usize = 50;
+/// The number of removed jobs after which the store is swept of what it has of ended jobs: some milliseconds' work for millions.
+const PURGED_JOBS_PER_SWEEP: usize = 16_384;
 /// Maximum number of free pages of the store released in one slice: some milliseconds' work.
 const PAGES_PER_SLICE: u64 = 100;
 /// Seconds between two slices of released pages: no request waits for them.
@@ -44,6 +46,8 @@ pub(crate) struct Purger {
     release_due: Option<f64>,
     /// Pages that were released.
     released_pages: u64,
+    /// Jobs that were removed since what the store has of ended jobs was last swept.
+    unswept: usize,
     /// Maximum number of jobs removed in one slice.
     jobs_per_slice: usize,
 }
@@ -136,6 +140,7 @@ impl Purger {
             // Jobs may have been purged before the start.
             release_due: cx.has_excess_pages().then_some(cx.now),
             released_pages: 0,
+            unswept: 0,
             jobs_per_slice: JOBS_PER_SLICE,
         }
     }
@@ -263,6 +268,11 @@ impl Purger {
         if greatest > before {
             let greatest = greatest.get().to_string();
             cx.store_meta(MAX_PURGED_META, &greatest);
+        }
+        self.unswept += ids.len();
+        if self.unswept >= PURGED_JOBS_PER_SWEEP || census.inactive().len() == 0 {
+            self.unswept = 0;
+            cx.remove_unused_ended();
         }
         ids.len() as u64
     }

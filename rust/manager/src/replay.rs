@@ -8,7 +8,7 @@ use penstock_flux::eventlog;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_store::{JobRecord, Jobs, Store};
+use penstock_store::{EndedClass, EndedJob, JobRecord, Jobs, Store};
 
 use crate::census::Census;
 use crate::context::Context;
@@ -27,7 +27,7 @@ use crate::record::Record;
 use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
-use crate::state::State;
+use crate::state::{JobResult, State};
 
 /// Why one job in the store cannot be restored.
 type RestoreFault = Box<dyn std::error::Error>;
@@ -40,6 +40,13 @@ const MAX_RESTORED_JOBSPECS: usize = 4096;
 
 /// The number of pending jobs resumed in one slice: some milliseconds' work.
 const RESUMED_JOBS_PER_SLICE: usize = 150;
+
+/// The use that a restored manager may make of its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Reading,
+    Writing,
+}
 
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {
@@ -103,7 +110,7 @@ impl Restored {
     /// is left out and named in the log.
     pub(crate) fn from_store(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
         let mut restored = Self::without_jobs(store, settings, now)?;
-        let active = restored.restore_jobs()?;
+        let active = restored.restore_jobs(Access::Writing)?;
         restored.resume_jobs(&active)?;
         Ok(restored)
     }
@@ -111,7 +118,7 @@ impl Restored {
     /// Restores what is in the store, and changes nothing.
     pub(crate) fn for_reading(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
         let mut restored = Self::without_jobs(store, settings, now)?;
-        for id in restored.restore_jobs()? {
+        for id in restored.restore_jobs(Access::Reading)? {
             restored.restore_claim(id);
         }
         Ok(restored)
@@ -134,7 +141,7 @@ impl Restored {
     }
 
     /// Restores all jobs. Returns the active ones.
-    fn restore_jobs(&mut self) -> Result<Vec<JobId>, Error> {
+    fn restore_jobs(&mut self, access: Access) -> Result<Vec<JobId>, Error> {
         for warning in self.cx.store().warnings().to_vec() {
             self.cx.log_line(format!("store: {warning}"));
         }
@@ -145,8 +152,19 @@ impl Restored {
         let mut active = Vec::new();
         let mut read = Jobs::default();
         let mut previous = None;
+        if access == Access::Writing {
+            self.cx.remove_unused_ended();
+        }
+        let ended = self.cx.store().ended_jobs()?;
         loop {
-            read = self.cx.store().jobs_after(read.last, JOBS_PER_READ)?;
+            read = self
+                .cx
+                .store()
+                .jobs_after(read.last, JOBS_PER_READ, &ended)?;
+            for (job, class) in read.ended.drain(..) {
+                self.restore_ended(&job, &class);
+                *evicted.entry(job.spec).or_default() += 1;
+            }
             for damaged in read.damaged.drain(..) {
                 self.cx.log_line(format!("store: {damaged}"));
             }
@@ -159,7 +177,7 @@ impl Restored {
                 };
                 let restored = stored.and_then(|stored| {
                     specs.insert(job.spec, stored.clone());
-                    self.restore_job(&job, previous.as_ref(), &stored)
+                    self.restore_job(&job, previous.as_ref(), &stored, access)
                 });
                 match restored {
                     Ok(State::Inactive) => {
@@ -272,6 +290,7 @@ impl Restored {
         job: &JobRecord,
         previous: Option<&JobRecord>,
         stored: &Stored,
+        access: Access,
     ) -> Result<State, RestoreFault> {
         let same = previous.filter(|previous| differs_by_id_alone(previous, job));
         let record = match same.and_then(|previous| self.cx.jobs.record(previous.id)) {
@@ -289,6 +308,9 @@ impl Restored {
         self.census.enter(&record, state);
         if state == State::Inactive && is_evictable(&record) {
             self.cx.jobs.record_evicted(job.id);
+            if access == Access::Writing {
+                self.cx.store_ended(&record);
+            }
             return Ok(state);
         }
         let dialogue = Dialogue::resume(
@@ -298,6 +320,17 @@ impl Restored {
         );
         self.cx.jobs.insert(record, dialogue);
         Ok(state)
+    }
+
+    /// Restores a job that has ended, without its eventlog.
+    fn restore_ended(&mut self, job: &EndedJob, class: &EndedClass) {
+        let id = job.id;
+        self.cx.reserve_id(id);
+        self.cx.jobs.record_evicted(id);
+        self.elastic.observe(id);
+        let result = JobResult::of_bit(class.result);
+        self.census
+            .enter_ended(class.queue.as_deref(), result, (job.end_ms, id));
     }
 
     /// The facts of a job by its events.

@@ -92,6 +92,12 @@ pub enum JobResult {
 }
 
 impl JobResult {
+    /// The result with this bit.
+    pub(crate) fn of_bit(bit: u8) -> Option<Self> {
+        let results = [Self::Completed, Self::Failed, Self::Canceled, Self::Timeout];
+        results.into_iter().find(|result| *result as u8 == bit)
+    }
+
     /// The mask of a result's name.
     pub fn mask(name: &str) -> Option<u8> {
         job_state::bit(job_state::result::ALL, name)

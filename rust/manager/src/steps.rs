@@ -199,7 +199,7 @@ impl Manager {
     /// Reports the end of a job to the requests that follow it.
     fn retire(&mut self, id: JobId) {
         let cx = &mut self.cx;
-        let Some(record) = cx.jobs.mark_reported(id) else {
+        let Some(record) = cx.mark_reported(id) else {
             return;
         };
         self.census.retire(record);

@@ -13,13 +13,14 @@
 //! row), `common_events(first, last, lines)` (the first events of the jobs in a range of ids, those of one submission: the
 //! rows of `events` follow them), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
-//! complete: no reader returns them, and a start discards them), `kvs(key, value)` and `store`, a row about the database
-//! itself.
+//! complete: no reader returns them, and a start discards them), `ended_jobs(seq, first, last, queue, result, jobs)` (what
+//! a start needs of ended jobs, many in a row), `kvs(key, value)` and `store`, a row about the database itself.
 //!
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
 
 mod common_events;
+mod ended;
 mod error;
 mod generation;
 pub mod maintenance;
@@ -35,6 +36,7 @@ use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use common_events::CommonEvents;
+pub use ended::{EndedClass, EndedJob, EndedJobs};
 pub use error::Error;
 use generation::{Counter, Files, Progress};
 pub use schema::Synchronous;
@@ -71,6 +73,8 @@ impl JobRecord {
 pub struct Jobs {
     /// The jobs, the oldest first.
     pub records: Vec<JobRecord>,
+    /// The [ended jobs](Store::ended_jobs) between them, whose eventlogs were not read.
+    pub ended: Vec<(EndedJob, EndedClass)>,
     /// The last job that was read, if there may be later ones.
     pub last: Option<JobId>,
     /// For the log: the rows that cannot be read, and why.
@@ -832,27 +836,33 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn jobs(&self) -> Result<Jobs, Error> {
-        self.jobs_after(None, usize::MAX)
+        self.jobs_after(None, usize::MAX, &EndedJobs::default())
     }
 
     /// The jobs after one, or the first ones, `max` at most and the oldest first, without those of submissions that are not
-    /// complete.
+    /// complete. Of those in `ended` the eventlogs are not read.
     ///
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn jobs_after(&self, after: Option<JobId>, max: usize) -> Result<Jobs, Error> {
+    pub fn jobs_after(
+        &self,
+        after: Option<JobId>,
+        max: usize,
+        ended: &EndedJobs,
+    ) -> Result<Jobs, Error> {
         let what = "cannot read the jobs";
         let wrap = |source: rusqlite::Error| Error::new(what, &source);
         let after = after.map_or(i64::MIN, key);
         let mut jobs = Jobs::default();
         let mut common = CommonEvents::new(&self.connection);
-        let mut logs = self
+        let mut select_logs = self
             .connection
             .prepare_cached("SELECT job, lines, seq FROM events WHERE job > ? ORDER BY job, seq")
             .map_err(wrap)?;
-        let mut logs = logs.query([after]).map_err(wrap)?;
+        let mut logs = select_logs.query([after]).map_err(wrap)?;
         let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
+        let mut are_logs_behind = false;
         let mut statement = self
             .connection
             .prepare_cached(
@@ -863,6 +873,20 @@ impl Store {
         let mut rows = statement.query([after]).map_err(wrap)?;
         while let Some(row) = rows.next().map_err(wrap)? {
             let id: i64 = row.get(0).map_err(wrap)?;
+            if let Some(found) = ended.find(JobId::new(id.cast_unsigned())) {
+                are_logs_behind = true;
+                jobs.ended.push(found);
+                if jobs.records.len() + jobs.ended.len() >= max {
+                    jobs.last = Some(JobId::new(id.cast_unsigned()));
+                    break;
+                }
+                continue;
+            }
+            if std::mem::take(&mut are_logs_behind) {
+                drop(logs);
+                logs = select_logs.query([id.saturating_sub(1)]).map_err(wrap)?;
+                next = next_lines(&mut logs, &mut jobs.damaged)?;
+            }
             let common_events = common.of(id);
             let mut own_events: rusqlite::Result<_> = Ok(String::new());
             let mut first_seq = None;
@@ -880,7 +904,7 @@ impl Store {
                 }
                 Ok(record) => {
                     jobs.records.push(record);
-                    if jobs.records.len() >= max {
+                    if jobs.records.len() + jobs.ended.len() >= max {
                         jobs.last = Some(JobId::new(id.cast_unsigned()));
                         break;
                     }
@@ -892,6 +916,44 @@ impl Store {
             jobs.damaged.push(format!("job {id} is left out: {fault}"));
         }
         Ok(jobs)
+    }
+
+    /// Adds what a start needs of ended jobs with the same queue and result. Their events are in the store.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn add_ended_jobs(&mut self, class: &EndedClass, jobs: &[EndedJob]) -> Result<(), Error> {
+        let ids = || jobs.iter().map(|job| key(job.id));
+        let (Some(first), Some(last)) = (ids().min(), ids().max()) else {
+            return Ok(());
+        };
+        self.write(
+            "cannot write ended jobs",
+            ended::INSERT,
+            params![first, last, class.queue, class.result, ended::encode(jobs)],
+        )
+        .map(drop)
+    }
+
+    /// The ended jobs that were [added](Self::add_ended_jobs). Some may have been removed since.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn ended_jobs(&self) -> Result<EndedJobs, Error> {
+        EndedJobs::read(&self.connection)
+            .map_err(|error| Error::new("cannot read the ended jobs", &error))
+    }
+
+    /// Removes what was stored of ended jobs that were removed.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn remove_unused_ended_jobs(&mut self) -> Result<(), Error> {
+        self.write("cannot remove ended jobs", ended::DELETE_UNUSED, [])
+            .map(drop)
     }
 
     /// The jobs that were removed, whose data outside of the store may still exist.

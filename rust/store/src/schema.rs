@@ -23,10 +23,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 4] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
+const MIGRATIONS: [&str; 5] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 4;
+pub(crate) const FORMAT_VERSION: i64 = 5;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -81,6 +81,18 @@ CREATE TABLE common_events (
     first INTEGER PRIMARY KEY,
     last INTEGER NOT NULL,
     lines TEXT NOT NULL
+);
+";
+
+/// Ended jobs: see [`crate::ended`].
+const FORMAT_5: &str = "
+CREATE TABLE ended_jobs (
+    seq INTEGER PRIMARY KEY,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    queue TEXT,
+    result INTEGER NOT NULL,
+    jobs BLOB NOT NULL
 );
 ";
 

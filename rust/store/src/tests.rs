@@ -83,7 +83,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 4"
+        "store: the database has format 99, this program reads formats 1 to 5"
     );
 }
 
@@ -259,7 +259,7 @@ fn jobs_are_read_page_by_page() {
         let mut records = Vec::new();
         let mut last = None;
         loop {
-            let page = store.jobs_after(last, max).unwrap();
+            let page = store.jobs_after(last, max, &EndedJobs::default()).unwrap();
             assert!(page.records.len() <= max);
             records.extend(page.records);
             last = page.last;
@@ -312,5 +312,85 @@ fn a_job_without_its_common_events_is_damaged() {
     assert_eq!(
         store.jobs().unwrap().damaged,
         ["job ƒA is left out: its first events are missing"]
+    );
+}
+
+#[test]
+fn the_eventlogs_of_ended_jobs_are_not_read() {
+    let mut store = store_with_common_events();
+    let class = |queue: Option<&str>, result| EndedClass {
+        queue: queue.map(Arc::from),
+        result,
+    };
+    let ended = |id: u64| EndedJob {
+        id: job(id),
+        spec: 1,
+        end_ms: 1000 + id,
+    };
+    let (done, failed) = (class(None, 1), class(Some("batch"), 2));
+    store.add_ended_jobs(&done, &[5, 6, 3].map(ended)).unwrap();
+    store.add_ended_jobs(&failed, &[9].map(ended)).unwrap();
+    store.add_ended_jobs(&failed, &[]).unwrap();
+    store
+        .connection
+        .execute("UPDATE events SET lines = x'00' WHERE job IN (5, 9)", [])
+        .unwrap();
+    let all = store.ended_jobs().unwrap();
+    let others = store.jobs().unwrap().records;
+    for max in 1..=7 {
+        let (mut records, mut found, mut last) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = store.jobs_after(last, max, &all).unwrap();
+            assert!(page.damaged.is_empty());
+            assert!(page.records.len() + page.ended.len() <= max);
+            records.extend(page.records);
+            found.extend(page.ended);
+            last = page.last;
+            if last.is_none() {
+                break;
+            }
+        }
+        let ids: Vec<JobId> = records.iter().map(|record| record.id).collect();
+        assert_eq!(ids, [4, 7, 8].map(job), "{max}");
+        assert!(records.iter().all(|record| others.contains(record)));
+        // The third job of the first row is not stored.
+        let expected = [(5, &done), (6, &done), (9, &failed)];
+        let expected = expected.map(|(id, class)| (ended(id), class.clone()));
+        assert_eq!(found, expected, "{max}");
+    }
+}
+
+#[test]
+fn a_row_of_ended_jobs_goes_with_the_last_of_its_jobs() {
+    let mut store = store_with_common_events();
+    let class = EndedClass {
+        queue: None,
+        result: 1,
+    };
+    let ended = |id: u64| EndedJob {
+        id: job(id),
+        spec: 1,
+        end_ms: 1,
+    };
+    store.add_ended_jobs(&class, &[4, 6].map(ended)).unwrap();
+    for (id, is_left) in [(4, true), (6, true), (5, false)] {
+        store.remove_jobs(&[job(id)]).unwrap();
+        store.remove_unused_ended_jobs().unwrap();
+        let has_rows = store.ended_jobs().unwrap() != EndedJobs::default();
+        assert_eq!(has_rows, is_left, "{id}");
+    }
+}
+
+#[test]
+fn an_invalid_row_of_ended_jobs_is_ignored() {
+    let store = store_with_common_events();
+    for (result, jobs) in [("'x'", "x'00'"), ("1", "'text'"), ("1", "x'0102'")] {
+        let row = format!("INSERT INTO ended_jobs VALUES (NULL, 4, 9, NULL, {result}, {jobs})");
+        store.connection.execute(&row, []).unwrap();
+    }
+    let ended = store.ended_jobs().unwrap();
+    assert_eq!(
+        store.jobs_after(None, 100, &ended).unwrap().records.len(),
+        6
     );
 }

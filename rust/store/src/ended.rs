@@ -1,0 +1,106 @@
+//! The facts of ended jobs that a start needs, so that it does not read their eventlogs.
+//!
+//! A row has many jobs with the same queue and result. It stays until the last job with an id in its range is removed: jobs in
+//! it that are no longer stored are ignored.
+
+use std::sync::Arc;
+
+use penstock_jobspec::job_id::JobId;
+use rusqlite::Connection;
+
+/// Adds a row.
+pub(crate) const INSERT: &str =
+    "INSERT INTO ended_jobs(first, last, queue, result, jobs) VALUES (?, ?, ?, ?, ?)";
+
+/// Removes the rows of which no job is stored.
+pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
+     WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
+
+/// The size of a job in a row, in bytes.
+const JOB_BYTES: usize = 24;
+
+/// An ended job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedJob {
+    /// The job.
+    pub id: JobId,
+    /// Key of its jobspec.
+    pub spec: i64,
+    /// When it ended, in milliseconds since the epoch.
+    pub end_ms: u64,
+}
+
+/// The queue and the result of ended jobs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndedClass {
+    /// The queue.
+    pub queue: Option<Arc<str>>,
+    /// The result, as the caller numbers them.
+    pub result: u8,
+}
+
+/// Ended jobs with their classes, in the order of their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndedJobs {
+    classes: Vec<EndedClass>,
+    /// Each with the index of its class.
+    jobs: Vec<(EndedJob, usize)>,
+}
+
+impl EndedJobs {
+    /// A job, if it is one of them.
+    pub(crate) fn find(&self, id: JobId) -> Option<(EndedJob, EndedClass)> {
+        let index = self
+            .jobs
+            .binary_search_by_key(&id, |(job, _)| job.id)
+            .ok()?;
+        let (job, class) = self.jobs.get(index)?;
+        Some((*job, self.classes.get(*class)?.clone()))
+    }
+
+    /// Reads all rows. Invalid ones are left out: their jobs are read from their eventlogs.
+    pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut ended = Self::default();
+        let mut statement = connection.prepare("SELECT queue, result, jobs FROM ended_jobs")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (Ok(queue), Ok(result), Ok(jobs)) = (
+                row.get::<_, Option<String>>(0),
+                row.get(1),
+                row.get::<_, Vec<u8>>(2),
+            ) else {
+                continue;
+            };
+            let queue = queue.map(Arc::from);
+            let class = EndedClass { queue, result };
+            let known = ended.classes.iter().position(|known| *known == class);
+            let index = known.unwrap_or(ended.classes.len());
+            if known.is_none() {
+                ended.classes.push(class);
+            }
+            let read = jobs.chunks_exact(JOB_BYTES).filter_map(decode);
+            ended.jobs.extend(read.map(|job| (job, index)));
+        }
+        ended.jobs.sort_unstable_by_key(|(job, _)| job.id);
+        Ok(ended)
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<EndedJob> {
+    let mut words = bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().map(u64::from_le_bytes));
+    let mut next = || words.next()?.ok();
+    Some(EndedJob {
+        id: JobId::new(next()?),
+        spec: next()?.cast_signed(),
+        end_ms: next()?,
+    })
+}
+
+/// The jobs as a row has them.
+pub(crate) fn encode(jobs: &[EndedJob]) -> Vec<u8> {
+    let words = |job: &EndedJob| [job.id.get(), job.spec.cast_unsigned(), job.end_ms];
+    let words = jobs.iter().flat_map(words);
+    words.flat_map(u64::to_le_bytes).collect()
+}
