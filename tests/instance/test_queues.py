@@ -76,6 +76,18 @@ def test_limits_and_defaults_of_queues_override_the_general_ones(start, options)
         assert row(client, wide)["nodelist"] == "node[0-1]"
 
 
+def test_a_missing_time_limit_is_rejected_with_the_maximum(start, tmp_path):
+    config = tmp_path / "limits.toml"
+    config.write_text('[policy.limits]\nduration = "1h"\n')
+    with start("--config", str(config), "--nodes=1") as instance:
+        for words, text in [
+            ([], "a time limit is required: the policy's maximum is 3600 s"),
+            (["-t2h"], "a time limit of 7200 s exceeds the policy's 3600 s"),
+        ]:
+            done = instance.penstock("submit", *words, "true")
+            assert (done.returncode, done.stderr) == (1, f"penstock submit: {text}\n")
+
+
 def test_misspelt_queues_get_a_suggestion(start, options):
     with start(*options) as instance:
         for words, text in [

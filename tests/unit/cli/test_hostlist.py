@@ -36,6 +36,7 @@ def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         ("count n[0-99] n5", "101\n"),
         ("nth 2 n[1-5]", "n3\n"),
         ("slice 1:3 n[1-5]", "n[2-3]\n"),
+        ("slice -2: n[1-5]", "n[4-5]\n"),
         ("slice ::-1 n[1-3]", "n[3,2,1]\n"),
         ("slice 0,2-3 n[1-5]", "n[1,3-4]\n"),
         ("find n4 n[1-5]", "3\n"),
