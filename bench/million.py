@@ -6,7 +6,8 @@ measurement: figure, target and verdict. A client of its own process pings the j
 requests about many jobs: its slowest ping is the time for which others wait.
 
 With `--hyperqueue` its wheel is measured in the same run; with `--curves` the cost of a job is
-plotted over the length of the queue and over the number of nodes, as SVG, with the slopes.
+plotted over the length of the queue and over the number of nodes, and that of a start over the
+number of jobs in the store, as SVG, with the slopes.
 
 Figures depend on the load of the machine, which the first line tells.
 """
@@ -48,6 +49,7 @@ CALLS = 20
 RUNS = 3
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 EXPEDITE = 31
+HOLD = 0
 
 
 def jobspec(cores: int, run_s: float, **options: Any) -> dict[str, Any]:
@@ -215,22 +217,55 @@ def measure_cost(name: str, client: Client, pid: int, copies: int) -> float:
     return cpu * 1e9
 
 
-def draw(directory: Path, name: str, curve: Curve, points: list[tuple[float, float]]) -> None:
-    """Writes a curve as SVG, and prints its slope."""
+def measure_restarts(counts: list[int]) -> dict[str, list[tuple[float, float]]]:
+    """Prints the CPU time of a start after a SIGKILL, until the job manager answers a ping.
+
+    Returns it in nanoseconds by the number of jobs in the store, of pending jobs and of ended ones.
+    """
+    curves: dict[str, list[tuple[float, float]]] = {"pending jobs": [], "ended jobs": []}
+    print("| jobs in the store | start | daemon CPU |\n|---|---|---|")
+    for count in counts:
+        for name, points in curves.items():
+            state = make_directory("penstock-million-")
+            with running(*OPTIONS, state=state) as (client, daemon):
+                client.submit(PENDING, count=count, urgency=HOLD)
+                if name == "ended jobs":
+                    client.cancel()
+                    client.queue_drain()
+                daemon.kill()
+                daemon.wait()
+            began = time.perf_counter()
+            with running(*OPTIONS, state=state) as (client, daemon):
+                client.ping("job-manager")
+                took, cpu = time.perf_counter() - began, cpu_s(daemon.pid)
+            print(f"| {count:,} {name} | {took:.2f} s | {cpu:.2f} s |", flush=True)
+            points.append((float(count), cpu * 1e9))
+    return curves
+
+
+def draw(
+    directory: Path, name: str, curve: Curve, series: dict[str, list[tuple[float, float]]]
+) -> None:
+    """Writes a curve as SVG, and prints the slope of each series."""
     directory.mkdir(exist_ok=True)
     path = directory / f"{name}.svg"
-    path.write_text(plot(curve, {"daemon CPU a job": points}))
-    print(f"\n{path}: slope {slope(points):.2f}\n", flush=True)
+    path.write_text(plot(curve, series))
+    for label, points in series.items():
+        print(f"\n{path}: slope {slope(points):.2f} ({label})", flush=True)
+    print()
 
 
 def measure_curves(directory: Path, jobs: int, copies: int) -> None:
     """The curves over the length of the queue and the number of nodes."""
     depths = [depth for depth in (1_000, 10_000, 100_000, 1_000_000) if depth <= jobs]
     title = f"A job from submit to inactive, {NODES:,} nodes"
-    draw(directory, "queue", (title, "pending jobs", True), measure_depths(depths, copies))
+    costs = {"daemon CPU a job": measure_depths(depths, copies)}
+    draw(directory, "queue", (title, "pending jobs", True), costs)
     title = "A job from submit to inactive, empty queue"
-    nodes = measure_nodes([16, 1_000, 100_000], copies)
-    draw(directory, "instance-nodes", (title, "nodes", True), nodes)
+    costs = {"daemon CPU a job": measure_nodes([16, 1_000, 100_000], copies)}
+    draw(directory, "instance-nodes", (title, "nodes", True), costs)
+    title = "A start after a SIGKILL: daemon CPU until the first answer"
+    draw(directory, "restart", (title, "jobs in the store", True), measure_restarts(depths))
 
 
 # HyperQueue rejects the message of a larger job.
