@@ -61,6 +61,11 @@ impl EndedJobs {
     /// Reads all rows. Invalid ones are left out: their jobs are read from their eventlogs.
     pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Self> {
         let mut ended = Self::default();
+        // There may be millions: without copies of a vector that grows.
+        let bytes = "SELECT ifnull(sum(length(jobs)), 0) FROM ended_jobs";
+        let bytes: i64 = connection.query_row(bytes, [], |row| row.get(0))?;
+        let jobs = usize::try_from(bytes).unwrap_or_default() / JOB_BYTES;
+        ended.jobs.reserve_exact(jobs);
         let mut statement = connection.prepare("SELECT queue, result, jobs FROM ended_jobs")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
