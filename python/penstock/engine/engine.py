@@ -138,7 +138,7 @@ class Engine:
         jobspec: str | bytes | Mapping[str, Any] | None = None,
         *,
         nodes: int | str | None = None,
-        slots: int | str = 1,
+        slots: int | str | None = None,
         cores: int | str = 1,
         gpus: int | str = 0,
         exclusive: bool = False,
@@ -150,8 +150,9 @@ class Engine:
 
         Args:
             jobspec: The request of a jobspec (RFC 25); excludes the other arguments.
-            nodes: How many nodes; None for slots wherever they fit.
-            slots: Slots on each node, or altogether without `nodes`.
+            nodes: How many nodes; None for slots wherever they fit. Without `slots` they are whole
+                nodes, as those of `penstock submit -N`.
+            slots: Slots on each node, or altogether without `nodes`; by default one.
             cores: Cores of each slot.
             gpus: Gpus of each slot.
             exclusive: Whole nodes; needs `nodes`.
@@ -169,12 +170,17 @@ class Engine:
         >>> engine = Engine(ResourceSet.uniform("0", "a", cores="0-7"))
         >>> engine.shape(cores=2), engine.shape(slots=2), engine.shape(cores=2)
         (0, 1, 0)
+        >>> engine.shape_request(engine.shape(nodes=1))["exclusive"]
+        True
         """
         if jobspec is not None:
             given = (nodes, slots, cores, gpus, exclusive, constraint)
-            if given != (None, 1, 1, 0, False, None):
+            if given != (None, None, 1, 0, False, None):
                 raise JobspecError("expected a jobspec or the cores and gpus of a slot, found both")
             return self._core.jobspec_shape(_text(jobspec))
+        if slots is None:
+            slots = 1
+            exclusive = exclusive or nodes is not None
         return self._core.shape(nodes, slots, cores, gpus, exclusive, constraint)
 
     def shape_request(self, shape: int) -> dict[str, Any]:

@@ -110,9 +110,20 @@ def test_a_denial_names_the_impossible_part_and_the_maximum(shape, note):
     assert engine.infeasible(engine.shape()) is None
 
 
+@pytest.mark.parametrize("options", [{}, {"cores": 2}, {"gpus": 1}])
+def test_nodes_without_slots_are_whole_as_those_of_a_submission(options):
+    engine = Engine(R)
+    shape = engine.shape(nodes=2, **options)
+    names = {"cores": "cores_per_task", "gpus": "gpus_per_task"}
+    assert engine.shape(spec(nodes=2, **{names[key]: n for key, n in options.items()})) == shape
+    assert engine.shape_request(shape)["exclusive"]
+    with_slots = engine.shape(nodes=2, slots=1, **options)
+    assert not engine.shape_request(with_slots)["exclusive"]
+
+
 def test_equal_requests_share_one_shape():
     engine = Engine(R)
-    shape = engine.shape(nodes=2, cores=3, constraint={"properties": ["big"]})
+    shape = engine.shape(nodes=2, slots=1, cores=3, constraint={"properties": ["big"]})
     again = engine.shape(spec(nodes=2, ntasks=2, cores_per_task=3, requires="big", duration=77.0))
     assert shape == again
     assert engine.nshapes == 1

@@ -124,7 +124,7 @@ def test_too_few_cores_are_a_number_and_the_nearest_miss_a_node():
 def test_the_reason_of_a_job_for_four_gpu_nodes_names_two_down_nodes():
     made = Engine(GPUS)
     made.mark_down("2-3")
-    made.submit(1, made.shape(nodes=4, gpus=1))
+    made.submit(1, made.shape(nodes=4, slots=1, gpus=1))
     made.schedule(0.0)
     why = made.explain(1, 0.0)
     assert str(why) == (
@@ -135,7 +135,7 @@ def test_the_reason_of_a_job_for_four_gpu_nodes_names_two_down_nodes():
 
 def test_a_job_for_more_gpu_nodes_than_there_are_is_denied_with_the_most():
     made = Engine(GPUS)
-    shape = made.shape(nodes=5, gpus=1)
+    shape = made.shape(nodes=5, slots=1, gpus=1)
     note = "5 nodes with 1 core and 1 gpu requested, only 4 have that"
     assert made.infeasible(shape) == note
     made.submit(1, shape)
@@ -193,12 +193,12 @@ def test_the_first_of_the_queue_are_explained_at_once():
 def test_what_if_submits_a_job():
     made = engine()
     made.schedule(0.0)
-    outcome = made.what_if_submitted(0.0, made.shape(nodes=1), duration=60)
+    outcome = made.what_if_submitted(0.0, made.shape(nodes=1, slots=1), duration=60)
     assert outcome.before is None
     assert outcome.after == Start(0.0, IDset("3"), None)
     assert outcome.moved == ()
     assert str(outcome) == outcome.sentence == "would start now"
-    first = made.what_if_submitted(0.0, made.shape(nodes=4), duration=60, priority=99)
+    first = made.what_if_submitted(0.0, made.shape(nodes=4, slots=1), duration=60, priority=99)
     assert first.after.time > 0.0
     assert [moved.id for moved in first.moved] == [2]
     never = made.what_if_submitted(0.0, made.shape(cores=9))
