@@ -27,28 +27,23 @@ fn deliveries(routed: Vec<penstock_broker::Delivery>) -> Deliveries {
     routed.into_iter().map(wrap).collect()
 }
 
-/// A service whose messages [`Router::exchange`] passes on without Python.
-#[derive(FromPyObject)]
-enum Core<'py> {
-    Manager(Bound<'py, JobManager>),
-    Scheduler(Bound<'py, Scheduler>),
-    Exec(Bound<'py, MockExec>),
-}
-
-/// A core that is borrowed for an exchange.
+/// A service whose messages [`Router::exchange`] passes on without Python, borrowed for an exchange.
 enum BorrowedCore<'py> {
     Manager(&'py JobManager),
     Scheduler(PyRefMut<'py, Scheduler>),
     Exec(PyRefMut<'py, MockExec>),
 }
 
-impl Core<'_> {
-    fn borrow(&self) -> PyResult<BorrowedCore<'_>> {
-        Ok(match self {
-            Self::Manager(manager) => BorrowedCore::Manager(manager.get()),
-            Self::Scheduler(scheduler) => BorrowedCore::Scheduler(scheduler.try_borrow_mut()?),
-            Self::Exec(exec) => BorrowedCore::Exec(exec.try_borrow_mut()?),
-        })
+impl<'py> BorrowedCore<'py> {
+    /// Borrows a service. A derived conversion would create an exception for each type that the service is not.
+    fn borrow(core: &'py Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(manager) = core.cast::<JobManager>() {
+            Ok(Self::Manager(manager.get()))
+        } else if let Ok(scheduler) = core.cast::<Scheduler>() {
+            Ok(Self::Scheduler(scheduler.try_borrow_mut()?))
+        } else {
+            Ok(Self::Exec(core.cast::<MockExec>()?.try_borrow_mut()?))
+        }
     }
 }
 
@@ -236,13 +231,13 @@ impl Router {
         py: Python<'_>,
         peer: u32,
         batch: &Bound<'_, Batch>,
-        services: Vec<(u32, Core<'_>)>,
+        services: Vec<(u32, Bound<'_, PyAny>)>,
         now: f64,
         max_iterations: usize,
     ) -> PyResult<Exchanged> {
         let borrowed = services
             .iter()
-            .map(|(peer, core)| Ok((*peer, core.borrow()?)));
+            .map(|(peer, core)| Ok((*peer, BorrowedCore::borrow(core)?)));
         let mut borrowed = borrowed.collect::<PyResult<Vec<_>>>()?;
         let messages = std::mem::take(&mut batch.borrow_mut().messages);
         let served = borrowed.iter_mut().map(|(peer, core)| {
