@@ -975,6 +975,10 @@ impl Reaper {
                     job: *id,
                     rank: *rank,
                 };
+                if let TaskState::SettingUp(process) = *state {
+                    // Its start is in the log since it has a process, and is reported later.
+                    Record::Started(task, process, job.cgroup).encode(&mut bytes);
+                }
                 for event in task_events(task, *state) {
                     match event {
                         Event::Started { task, process } => {

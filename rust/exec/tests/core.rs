@@ -9,7 +9,8 @@ use std::ffi::CString;
 use penstock_exec::log::LoggedTask;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
-    Event, Group, Hello, Input, Message, Output, Relay, Request, SignalTarget, TaskSpec, VERSION,
+    Event, Group, Guest, Hello, Input, Message, Output, Relay, Request, SignalTarget, TaskSpec,
+    VERSION,
 };
 use penstock_exec::{
     BootId, CgroupLimits, ConnectionId, EnvironmentBlock, JobId, Pid, ProcessId, Reaper,
@@ -474,6 +475,35 @@ fn a_log_of_forgotten_jobs_is_compacted() {
     assert!(!log.is_torn);
     assert_eq!(log.jobs.len(), 1);
     assert!(world.kernel.processes.contains_key(&kept));
+}
+
+#[test]
+fn a_compacted_log_has_the_tasks_that_are_being_set_up() {
+    let mut world = World::new();
+    let guest = Guest {
+        uid: 1001,
+        no_new_privs: true,
+        names_stdout: false,
+        names_stderr: false,
+    };
+    let spec = TaskSpec {
+        guest: Some(guest),
+        ..spec(5_000, 0)
+    };
+    assert_eq!(world.request(Request::Spawn(vec![spec])), (vec![], 0));
+    let (_, set_up) = world.kernel.spawned[0];
+    while world.kernel.rewrites == 1 {
+        let job = world.kernel.spawned.len() as u64;
+        let pid = world.start(job, 0);
+        world.kernel.end(pid, EXITED);
+        world.events();
+        assert_eq!(world.request(Request::Forget(vec![JobId::new(job)])).1, 0);
+    }
+    // The reaper is killed: the next one watches the process, and starts no other for the task.
+    let mut kernel = std::mem::take(&mut world.kernel);
+    kernel.processes.get_mut(&set_up).expect("it runs").parent = Pid(0);
+    let world = World::over(kernel, MarkSpace::below(u64::MAX));
+    assert_eq!(world.kernel.watched, BTreeSet::from([set_up]));
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub struct VirtualKernel {
     pub rewrites: usize,
     /// Every task that was ever started, and its process.
     pub spawned: Vec<(TaskId, Pid)>,
+    /// The processes that are to become those of guests.
+    pub setups: BTreeSet<Pid>,
     /// The wait statuses of processes that have ended.
     pub statuses: BTreeMap<Pid, WaitStatus>,
     /// The signals that end or stop no process.
@@ -149,6 +151,7 @@ impl Kernel for VirtualKernel {
         }
         let pid = self.fork(REAPER);
         self.spawned.push((task.task, pid));
+        self.setups.extend(task.guest.map(|_| pid));
         let process = self.processes.get_mut(&pid).expect("new");
         process.mark = mark.unwrap_or(u64::MAX);
         process.cgroup = cgroup;
