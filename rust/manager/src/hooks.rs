@@ -4,7 +4,8 @@
 //! The service `hooks` runs them on request. A job starts after its prolog has finished, and its
 //! resources are freed after its epilog has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use penstock_flux::eventlog::{self, HookFinish, HookStart};
 use penstock_flux::hooks::{CancelRequest, HookResponse};
@@ -80,7 +81,28 @@ impl Hook {
 pub(crate) struct Hooks {
     writer: HooksWriter,
     /// Outstanding requests by matchtag.
-    outstanding: BTreeMap<u32, (JobId, Hook)>,
+    outstanding: BTreeMap<u32, Outstanding>,
+    /// The route of the service.
+    service: Option<Vec<u8>>,
+    /// The jobs with a hook that may run at a service which has failed: it is requested again of the next one.
+    postponed: BTreeSet<JobId>,
+}
+
+/// A request for the run or the end of a hook.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    job: JobId,
+    hook: Hook,
+    command: Command,
+}
+
+/// The command of a hook when a request about it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    /// It was not requested before.
+    New,
+    /// It was requested by an earlier job manager, and may run whatever becomes of this request.
+    MayRun,
 }
 
 impl Hooks {
@@ -89,6 +111,30 @@ impl Hooks {
         Self {
             writer,
             outstanding: BTreeMap::new(),
+            service: None,
+            postponed: BTreeSet::new(),
+        }
+    }
+
+    /// Sets the route of the service. One that is registered again has failed before, but its commands continue: it may
+    /// have rejected requests about them.
+    pub(crate) fn set_service(&mut self, cx: &mut Context, route: Option<&Vec<u8>>) {
+        let Some(route) = route else {
+            return;
+        };
+        if self.service.replace(route.clone()).as_ref() == Some(route) {
+            return;
+        }
+        for id in mem::take(&mut self.postponed) {
+            cx.revisit(id);
+        }
+        let cancelled = self.outstanding.values().filter(|request| {
+            let job = cx.jobs.get(request.job);
+            job.is_some_and(|job| job.dialogue.hooks.of(request.hook) == HookCall::Cancelling)
+        });
+        let cancelled: Vec<JobId> = cancelled.map(|request| request.job).collect();
+        for id in cancelled {
+            cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
         }
     }
 
@@ -102,18 +148,18 @@ impl Hooks {
             HookStage::Begun if !hook.is_configured(&cx.settings) => self.request_end(cx, id, hook),
             // A restart of the instance has interrupted the hook. If only the job manager has restarted, the service runs it
             // again after the command that has not ended.
-            HookStage::Begun => self.request(cx, id, hook),
+            HookStage::Begun => self.request(cx, id, hook, Command::MayRun),
             HookStage::Idle if hook.is_due(job, &cx.settings) => {
                 let description = hook.name().into();
                 let context = HookStart { description };
                 cx.log(id, Event::with(cx.now, hook.start_event(), &context));
-                self.request(cx, id, hook);
+                self.request(cx, id, hook, Command::New);
             }
             HookStage::Idle | HookStage::Done => {}
         }
     }
 
-    fn request(&mut self, cx: &mut Context, id: JobId, hook: Hook) {
+    fn request(&mut self, cx: &mut Context, id: JobId, hook: Hook, command: Command) {
         let Some((record, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
             return;
         };
@@ -128,7 +174,12 @@ impl Hooks {
         };
         let message = rpc::typed_request(hook.topic(), TypedPayload::Hook(job));
         let matchtag = cx.next_matchtag();
-        self.outstanding.insert(matchtag, (id, hook));
+        let outstanding = Outstanding {
+            job: id,
+            hook,
+            command,
+        };
+        self.outstanding.insert(matchtag, outstanding);
         cx.send(message.with_matchtag(matchtag));
     }
 
@@ -143,20 +194,31 @@ impl Hooks {
         }
         let message = rpc::request(topic::hooks::CANCEL, &CancelRequest { id });
         let matchtag = cx.next_matchtag();
-        self.outstanding.insert(matchtag, (id, hook));
+        let outstanding = Outstanding {
+            job: id,
+            hook,
+            command: Command::MayRun,
+        };
+        self.outstanding.insert(matchtag, outstanding);
         cx.send(message.with_matchtag(matchtag));
     }
 
-    /// Handles a response to `hooks.prolog`, `hooks.epilog` or `hooks.cancel`: the command has ended.
+    /// Handles a response to `hooks.prolog`, `hooks.epilog` or `hooks.cancel`: the command has ended, unless a failed service
+    /// has rejected a request about one that it runs.
     pub(crate) fn handle_response(&mut self, cx: &mut Context, response: &Message) {
-        let Some((id, hook)) = self.outstanding.remove(&response.matchtag) else {
+        let Some(request) = self.outstanding.remove(&response.matchtag) else {
             return;
         };
+        let (id, hook) = (request.job, request.hook);
         let Some((record, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
             return;
         };
         let state = record.state();
         calls.advance(hook, HookInput::Response);
+        if request.command == Command::MayRun && response.errnum() != 0 {
+            self.postponed.insert(id);
+            return;
+        }
         if response.topic() == topic::hooks::CANCEL {
             // A hook that is no longer configured does not fail.
             let is_due = hook.is_configured(&cx.settings);

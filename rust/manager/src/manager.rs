@@ -331,6 +331,10 @@ impl Manager {
 
     /// Sets the route that has registered each service name: no other may execute jobs under it.
     pub fn set_services(&mut self, services: HashMap<String, Vec<u8>>) {
+        if self.cx.outage.is_none() {
+            self.hooks.set_service(&mut self.cx, services.get("hooks"));
+            self.perform_due_steps();
+        }
         self.exec.set_registered(services);
     }
 

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Bench, Directory, body, rejection, settings, topics};
+use penstock_flux::errno::EIO;
 use penstock_manager::Settings;
 use serde_json::{Value, json};
 
@@ -355,6 +356,56 @@ fn hooks_that_a_restart_cuts_off_run_again() {
         starts.iter().filter(|name| *name == "prolog-start").count(),
         1
     );
+}
+
+/// Registers the service `hooks` by a route. Returns the messages that follow.
+fn serve_hooks(bench: &mut Bench, route: &str) -> Vec<penstock_wire::Message> {
+    let services = [("hooks".to_owned(), route.into())];
+    bench.manager.set_services(services.into());
+    bench.manager.flush().unwrap()
+}
+
+#[test]
+fn a_hook_of_a_service_that_has_failed_may_still_run() {
+    let directory = Directory::new("failed-hooks");
+    let mut bench = directory.open(hooked(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let (in_prolog, _) = bench.submit(&json!({}));
+    allocate(&mut bench, in_prolog, "2");
+    let (cancelled, _) = bench.submit(&json!({}));
+    allocate(&mut bench, cancelled, "3");
+    let cancel = json!({"id": cancelled, "type": "cancel"});
+    bench.request("job-manager.raise", &cancel);
+    drop(bench);
+
+    // The job manager is built again while the service has failed: it rejects what it gets, and its commands continue.
+    let (mut bench, out) = directory.reopen(hooked(), 2000.0);
+    serve_hooks(&mut bench, "before");
+    for topic in ["hooks.prolog", "hooks.cancel"] {
+        let out = bench.deny(&out, topic, EIO, "the service has failed");
+        assert!(out.is_empty(), "{:?}", topics(&out));
+    }
+    for id in [in_prolog, cancelled] {
+        let names = bench.events(id);
+        assert!(!names.contains(&"prolog-finish".to_owned()), "{names:?}");
+    }
+    assert!(serve_hooks(&mut bench, "before").is_empty());
+    let out = serve_hooks(&mut bench, "after");
+    assert_eq!(topics(&out), ["hooks.prolog", "hooks.cancel"]);
+    let ended = bench.reply(&out, "hooks.cancel", &json!({}));
+    assert_eq!(topics(&ended), ["hooks.epilog"]);
+}
+
+#[test]
+fn a_cancellation_that_a_failed_service_may_not_have_got_is_sent_again() {
+    let mut bench = ready(hooked());
+    serve_hooks(&mut bench, "before");
+    let (id, _) = bench.submit(&json!({}));
+    bench.allocate(id);
+    let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    assert_eq!(topics(&out), ["job-exception", "hooks.cancel"]);
+    assert_eq!(topics(&serve_hooks(&mut bench, "after")), ["hooks.cancel"]);
 }
 
 #[test]
