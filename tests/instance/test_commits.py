@@ -16,7 +16,7 @@ from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 from virtualtime import make_broker
 
 from penstock import _core
-from penstock._core import Message
+from penstock._core import STREAMING, Message
 from penstock.client.calls import raw_call
 from penstock.errors import RpcError, StoreError
 from penstock.instance.internal_client import InternalClient
@@ -164,6 +164,11 @@ class Writer:
 
     def deliver(self, batch: Batch) -> None:
         for message in batch:
+            if message.topic == "writer.stream":
+                # Behind the request, the second response is routed when a commit has failed.
+                told = Message.request("recorder.told", {})
+                for messages in ([message.respond({})], [told, message.respond({})]):
+                    self.broker.post_messages(self.peer, messages)
             if message.topic == "writer.write":
                 self.calls.append("write")
                 told = Message.request("recorder.told", {})
@@ -236,6 +241,24 @@ async def test_what_cannot_be_committed_is_not_sent(tmp_path):
         assert response.errnum == errno.ENOSPC
         assert response.error_text == "writer.write: the store cannot be written: the disk is full"
         assert writer.calls == ["write"]
+
+
+@pytest.mark.trio
+async def test_a_stream_with_responses_before_and_after_a_failed_commit_has_one_error(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, _):
+        Recorder(writer)
+        nursery.start_soon(writer.broker.pump)
+        writer.fault = "commit"
+        await client.send("writer.stream", {}, flags=STREAMING)
+        responses = await client.receive()
+        # The errors of the stream come before the response to a later request.
+        await client.send("broker.nothing", {})
+        while responses[-1].topic != "broker.nothing":
+            responses += await client.receive()
+        assert [(each.topic, each.errnum) for each in responses] == [
+            ("writer.stream", errno.ENOSPC),
+            ("broker.nothing", errno.ENOSYS),
+        ]
 
 
 @pytest.mark.trio

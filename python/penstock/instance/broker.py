@@ -112,6 +112,17 @@ class _Attached:
     is_due: bool = False
 
 
+# The receiver of responses, and the routes and the matchtag of their request.
+_ResponseKey = tuple[int, tuple[bytes, ...], int]
+
+
+def _key(receiver: int, message: Message) -> _ResponseKey | None:
+    """The request to which a message responds; None if it is no response."""
+    if message.kind != "response":
+        return None
+    return receiver, tuple(message.routes or ()), message.matchtag
+
+
 @dataclass(frozen=True)
 class _Store:
     """The commit function, and the peer whose changes it commits; by default there is no store."""
@@ -168,6 +179,8 @@ class Broker:
         self._preparations: dict[int, Callable[[], None]] = {}
         # The failed services with outstanding requests to be answered.
         self._abandoned: list[_Attached] = []
+        # The requests that the last failure of the store has answered in place of their responses.
+        self._retracted: set[_ResponseKey] = set()
         self._failures = 0
         self.connection_log = ConnectionLog(clock)
         # The names of services that are not restarted for now.
@@ -576,6 +589,7 @@ class Broker:
 
         Services in memory have changes in its transaction, too.
         """
+        self._retracted.clear()
         posted = [*self._posted, *self._unrouted]
         self._posted.clear()
         self._unrouted.clear()
@@ -594,20 +608,24 @@ class Broker:
     def _withhold(self, receiver: int, batch: Batch, failure: Failure) -> None:
         """Sends errors in place of responses that tell changes which cannot be committed."""
         attached, remote = self._services.get(receiver), self._sockets.get(receiver)
+        batch = Batch(each for each in batch if _key(receiver, each) not in self._retracted)
         if remote is not None:
             remote.send(batch)
             self._retract(receiver, remote, failure)
         elif attached is not None and not attached.in_memory:
             # Services in memory are replaced when the store's service is built again.
             errors = batch.errors_in_place(failure.errnum, failure.text)
-            self._router.end_requests(receiver, errors)
+            self._end_requests(receiver, errors)
             self._serve_batch(attached, errors)
 
     def _retract(self, number: int, remote: Connection, failure: Failure) -> None:
         """Sends a client errors in place of the responses since the last commit."""
-        # A stream has one error: the failed service would get another one for it.
-        errors = remote.retract(failure.errnum, failure.text)
+        self._end_requests(number, remote.retract(failure.errnum, failure.text))
+
+    def _end_requests(self, number: int, errors: Batch) -> None:
+        """Has a stream end with its one error: neither the service nor the broker sends another."""
         self._router.end_requests(number, errors)
+        self._retracted |= {key for error in errors if (key := _key(number, error)) is not None}
 
     def _exchange(self, limit: int) -> int:
         """Routes the posted messages, then has the services that may have output post it.
