@@ -8,9 +8,10 @@ use penstock_jobspec::job_id::JobId;
 use penstock_store::{JobRecord, Store};
 use serde_json::Value;
 
-use crate::client::{Client, Purpose};
+use crate::client::{Client, Promises, Purpose};
 use crate::daemon::Daemon;
 use crate::site::{OWNER, cores_of};
+use crate::steps::{VALUE_GROUPS, value_keys};
 use crate::vfs::with_disk;
 use crate::world::{Violation, World};
 
@@ -154,6 +155,23 @@ fn order_faults(events: &[Event]) -> Vec<String> {
     faults
 }
 
+/// What is wrong with the values that clients have committed.
+fn value_faults(store: &Store, promises: &Promises) -> Vec<String> {
+    let mut faults = Vec::new();
+    for group in 0..VALUE_GROUPS {
+        let values = value_keys(group).map(|key| {
+            let value = store.value(&key).ok().flatten();
+            value.and_then(|value| String::from_utf8(value).ok()?.parse::<usize>().ok())
+        });
+        let [first, second] = values;
+        if first != second || !promises.allows_value(group, first) {
+            let commits = &promises.commits;
+            faults.push(format!("group {group} has {values:?} after {commits:?}"));
+        }
+    }
+    faults
+}
+
 /// The number of jobs in a store by their names.
 fn jobs_by_name(store: &Store) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
@@ -243,6 +261,8 @@ impl World {
                 ));
             }
         }
+        let faults = value_faults(store, &self.promises).into_iter();
+        violations.extend(faults.map(|text| Violation::new("value", text)));
         let stored = jobs_by_name(store);
         for (number, submission) in self.promises.submissions.iter().enumerate() {
             let count = stored.get(&format!("s{number}")).copied();
@@ -472,7 +492,8 @@ impl World {
             .allocated()
             .map(|allocated| cores_of(&allocated));
         let known = self.promises.jobs();
-        let mut violations = Vec::new();
+        let faults = value_faults(daemon.manager().store(), &self.promises).into_iter();
+        let mut violations: Vec<_> = faults.map(|text| ("value", text)).collect();
         for job in &jobs.records {
             let id = job.id.get();
             let log = events(&job.eventlog());
@@ -554,8 +575,11 @@ impl World {
         }
         let finish = log.iter().find(|event| event.name == "finish");
         let status = finish.and_then(|event| event.context["status"].as_i64());
-        let has_asked_for = exceptions.keys().all(|kind| {
-            matches!(*kind, "cancel" | "timeout") || *kind == "prolog" && self.setup.prolog
+        let has_asked_for = exceptions.keys().all(|kind| match *kind {
+            "cancel" | "timeout" => true,
+            "prolog" => self.setup.prolog,
+            "exec" => self.machine.has_failed_setup(id),
+            _ => false,
         });
         if !has_asked_for && !self.machine.may_have_lost(id) {
             return Some((

@@ -46,11 +46,22 @@ pub struct Submission {
     pub ids: Option<Vec<u64>>,
 }
 
+/// A commit of the values of a group; each is the number of the commit.
+#[derive(Debug, Clone, Copy)]
+pub struct ValueCommit {
+    /// The group.
+    pub group: u32,
+    /// Whether a response has acknowledged it.
+    pub is_acknowledged: bool,
+}
+
 /// The promises of the instance to its clients.
 #[derive(Debug, Default)]
 pub struct Promises {
     /// The submissions, by number.
     pub submissions: Vec<Submission>,
+    /// The commits of values, by number. One client sends them.
+    pub commits: Vec<ValueCommit>,
     /// The events of each job that a client has seen.
     pub events: BTreeMap<u64, Vec<String>>,
     /// The jobs whose end was reported.
@@ -71,6 +82,17 @@ impl Promises {
             .iter()
             .filter_map(|submission| submission.ids.as_ref());
         ids.flatten().copied().collect()
+    }
+
+    /// Whether the values of a group may be those of this commit, or unset: of the last acknowledged one, or of one whose
+    /// response is lost, which may have been delayed in a connection that is closed.
+    pub fn allows_value(&self, group: u32, number: Option<usize>) -> bool {
+        let mut commits = self.commits.iter();
+        let last = commits.rposition(|commit| commit.group == group && commit.is_acknowledged);
+        number == last
+            || number
+                .and_then(|number| self.commits.get(number))
+                .is_some_and(|commit| commit.group == group && !commit.is_acknowledged)
     }
 
     /// The user whose job this is; `None` if no submission or request of a job has its id.
@@ -162,6 +184,8 @@ pub enum Purpose {
     Jobs(Vec<u64>),
     /// The purge of these jobs.
     Purge(Vec<u64>),
+    /// The commit of values of this number.
+    Values(usize),
     /// A PMIx request of a job; whether it is another user's.
     Alloc(u64, bool),
     /// The PMIx requests of a job that have ended.
@@ -298,6 +322,7 @@ impl Client {
             | Purpose::List
             | Purpose::Jobs(_)
             | Purpose::Purge(_)
+            | Purpose::Values(_)
             | Purpose::Forbidden
             | Purpose::Other => None,
         });
@@ -389,6 +414,11 @@ impl Client {
                     return Err(BrokenPromise(text));
                 }
                 promises.purged.extend(ids.iter());
+            }
+            Purpose::Values(number) => {
+                if let Some(commit) = promises.commits.get_mut(*number) {
+                    commit.is_acknowledged = true;
+                }
             }
             Purpose::Alloc(job, is_foreign) => {
                 let done: FinalResponse = response.read()?;

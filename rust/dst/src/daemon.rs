@@ -134,6 +134,13 @@ impl Connection {
     }
 }
 
+/// The receiver of responses, and the routes and the matchtag of their request.
+type ResponseKey = (PeerId, Option<Vec<Vec<u8>>>, u32);
+
+fn response_key(receiver: PeerId, response: &Message) -> ResponseKey {
+    (receiver, response.routes.clone(), response.matchtag)
+}
+
 /// One run of the daemon's process.
 pub struct Daemon {
     router: Router,
@@ -154,6 +161,8 @@ pub struct Daemon {
     last_peer: PeerId,
     posted: VecDeque<(PeerId, Vec<Message>)>,
     abandoned: Vec<Role>,
+    /// The requests that the last failure of the store has answered in place of their responses.
+    retracted: BTreeSet<ResponseKey>,
     is_nudged: bool,
     commit_by: Option<f64>,
     clock_offset: f64,
@@ -237,6 +246,7 @@ impl Daemon {
             last_peer: 0,
             posted: VecDeque::new(),
             abandoned: Vec::new(),
+            retracted: BTreeSet::new(),
             is_nudged: true,
             commit_by: None,
             clock_offset: now - monotonic,
@@ -469,6 +479,14 @@ impl Daemon {
         self.run();
     }
 
+    /// Lets the service of the hooks fail: until its restart its requests are rejected, and its commands continue.
+    pub fn fail_hooks(&mut self) {
+        let text = "the service has failed".to_owned();
+        let errnum = errno::EIO;
+        self.fail(Role::Hooks, Failure { errnum, text });
+        self.run();
+    }
+
     // --- rounds
 
     /// Runs rounds until nothing is left to route.
@@ -650,17 +668,33 @@ impl Daemon {
                 && was_healthy
                 && let Some(failure) = failure.cloned()
             {
-                // The messages tell changes that are not committed.
-                if let Some(connection) = self.connections.get_mut(&peer) {
-                    connection.send(messages);
-                    let retracted = connection.retract(&failure);
-                    self.router.end_requests(peer, &retracted);
-                }
+                self.withhold(peer, messages, &failure);
             } else if let Some(role) = role {
                 self.serve(role, &messages);
             } else if let Some(connection) = self.connections.get_mut(&peer) {
                 connection.send(messages);
             }
+        }
+    }
+
+    /// Sends errors in place of responses that tell changes which are not committed.
+    fn withhold(&mut self, peer: PeerId, mut messages: Vec<Message>, failure: &Failure) {
+        messages.retain(|message| !self.retracted.contains(&response_key(peer, message)));
+        if let Some(connection) = self.connections.get_mut(&peer) {
+            connection.send(messages);
+        }
+        self.retract(peer, failure);
+    }
+
+    /// Sends errors in place of the responses since the last commit.
+    fn retract(&mut self, peer: PeerId, failure: &Failure) {
+        if let Some(connection) = self.connections.get_mut(&peer) {
+            let retracted = connection.retract(failure);
+            self.router.end_requests(peer, &retracted);
+            let keys = retracted
+                .iter()
+                .map(|response| response_key(peer, response));
+            self.retracted.extend(keys);
         }
     }
 
@@ -783,11 +817,11 @@ impl Daemon {
                 }
             }
         }
-        for (peer, connection) in &mut self.connections {
-            if connection.uncommitted_start.is_some() {
-                let retracted = connection.retract(&failure);
-                self.router.end_requests(*peer, &retracted);
-            }
+        self.retracted.clear();
+        let connections = self.connections.iter();
+        let uncommitted = connections.filter(|(_, each)| each.uncommitted_start.is_some());
+        for peer in uncommitted.map(|(peer, _)| *peer).collect::<Vec<_>>() {
+            self.retract(peer, &failure);
         }
         self.flush();
     }
@@ -842,6 +876,7 @@ impl Daemon {
             Role::Resource => make_resource(&self.base, &self.manager, self.now)
                 .map(|resource| self.resource = resource)
                 .map_err(drop),
+            // Its commands continue.
             Role::Control | Role::Hooks => Ok(()),
             Role::Scheduler => {
                 self.failures.remove(&role);
@@ -868,7 +903,8 @@ impl Daemon {
                 }
             }
             Role::Resource => self.attach(role, &RESOURCE_NAMES),
-            Role::Control | Role::Scheduler | Role::Hooks => {}
+            Role::Hooks => self.attach(role, &HOOK_NAMES),
+            Role::Control | Role::Scheduler => {}
         }
         self.remove_ended();
         self.is_nudged = true;

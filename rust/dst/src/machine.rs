@@ -11,7 +11,9 @@ use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
 use penstock_exec::service::{Chunk, Effect, GuestSettings, Service, Settings, TaskContext};
-use penstock_exec::{BootId, ConnectionId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus};
+use penstock_exec::{
+    BootId, ConnectionId, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId, TaskRank, WaitStatus,
+};
 use penstock_flux::exec::{ShrinkRequest, StartRequest};
 use penstock_flux::topic::exec_method;
 use penstock_idset::IdSet;
@@ -38,6 +40,17 @@ struct Owner {
     target: Option<u32>,
 }
 
+/// The end of the set-up of a guest's task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetupEnd {
+    /// The program is executed.
+    Executed,
+    /// It is never executed; the process ends later.
+    Failed,
+    /// It is never executed; the process has ended.
+    Exited,
+}
+
 /// Execution service, reaper and kernel.
 pub struct Machine {
     service: Option<Service>,
@@ -51,6 +64,8 @@ pub struct Machine {
     torn: Vec<u8>,
     /// Whether neither journal nor log can be written.
     is_full: bool,
+    /// The write of the journal after this many fails, after this many bytes.
+    journal_error: Option<(u32, usize)>,
     kernel: VirtualKernel,
     log_synced: usize,
     rewrites: usize,
@@ -63,8 +78,10 @@ pub struct Machine {
     /// Tasks that have started, once each.
     started: BTreeSet<TaskId>,
     counted: usize,
-    /// The number of tasks whose set-up was reported to the reaper.
-    set_up: usize,
+    /// Whether no guest's task is set up, such as on a file system that does not respond.
+    hangs_setups: bool,
+    /// The processes that could not be set up as those of guests.
+    failed_setups: BTreeSet<Pid>,
     /// Jobs that had a process when their reaper was killed.
     orphaned: BTreeSet<u64>,
     /// Whether a journal may have lost records, or could not be made.
@@ -120,6 +137,7 @@ impl Machine {
             journal_synced: 0,
             torn: Vec::new(),
             is_full: false,
+            journal_error: None,
             kernel: VirtualKernel::default(),
             log_synced: 0,
             rewrites: 0,
@@ -130,7 +148,8 @@ impl Machine {
             owners: BTreeMap::new(),
             started: BTreeSet::new(),
             counted: 0,
-            set_up: 0,
+            hangs_setups: false,
+            failed_setups: BTreeSet::new(),
             orphaned: BTreeSet::new(),
             has_lost_journal: false,
             cores: BTreeMap::new(),
@@ -185,16 +204,21 @@ impl Machine {
     }
 
     fn statuses(&self, job: u64) -> impl Iterator<Item = Option<i64>> {
-        let tasks = self
-            .kernel
-            .spawned
-            .iter()
-            .filter(move |(task, _)| task.job.get() == job);
+        let tasks =
+            self.kernel.spawned.iter().filter(move |(task, pid)| {
+                task.job.get() == job && !self.failed_setups.contains(pid)
+            });
         tasks.map(|(_, pid)| match self.kernel.statuses.get(pid)? {
             WaitStatus::Exited(code) => Some(i64::from(*code) << 8),
             WaitStatus::Signaled { signal, .. } => Some(i64::from(*signal)),
             WaitStatus::Unknown => None,
         })
+    }
+
+    /// Whether a task of a job could not be set up.
+    pub fn has_failed_setup(&self, job: u64) -> bool {
+        let owners = self.failed_setups.iter().map(|pid| self.owners.get(pid));
+        owners.flatten().any(|owner| owner.job == job)
     }
 
     /// Whether a job has the status that its tasks have had. The tasks on released execution targets do not count.
@@ -381,7 +405,29 @@ impl Machine {
         }
     }
 
+    /// Counts a write of the journal. Returns the bytes that are written before it fails, if it does.
+    fn count_write(&mut self) -> Option<usize> {
+        let (left, bytes) = self.journal_error.as_mut()?;
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        let bytes = *bytes;
+        self.journal_error = None;
+        Some(bytes)
+    }
+
     fn perform(&mut self, effect: Effect) {
+        if let Effect::Append(bytes) | Effect::Rewrite(bytes) = &effect
+            && let Some(written) = self.count_write()
+        {
+            if matches!(effect, Effect::Append(_)) {
+                // All bytes may be there: the operation that fails may be the sync.
+                let length = written % (bytes.len() + 1);
+                self.torn = bytes.get(..length).unwrap_or_default().to_vec();
+            }
+            return self.finish_write(Err(io::Error::from_raw_os_error(libc::EIO)));
+        }
         match effect {
             Effect::Append(records) if self.is_full => {
                 self.torn = records
@@ -484,6 +530,15 @@ impl Machine {
             }
         }
         self.kernel.watched.clear();
+        // Half of those that were being set up had not got the request yet: they end. Those that have answered end, too.
+        for pid in std::mem::take(&mut self.kernel.setups) {
+            if pid.0.is_multiple_of(2) {
+                self.kernel.end(pid, WaitStatus::Exited(1));
+            }
+        }
+        for pid in &self.failed_setups {
+            self.kernel.end(*pid, WaitStatus::Exited(1));
+        }
         self.to_reaper.clear();
         self.from_reaper.clear();
         if let Some(service) = &mut self.service {
@@ -499,6 +554,12 @@ impl Machine {
                 return;
             };
             let exits = std::mem::take(&mut self.kernel.ended);
+            for exit in &exits {
+                // What has ended the process has come after its set-up, for all that is known.
+                if self.kernel.setups.remove(&exit.pid) {
+                    reaper.record_setup(exit.pid, Ok(()));
+                }
+            }
             reaper.reap(&exits, 0);
             if self.kernel.is_childless() {
                 reaper.record_childless();
@@ -510,12 +571,6 @@ impl Machine {
                 reaper.record_orphan_end(pid, 0);
             }
             reaper.step(&mut self.kernel);
-            let new = self.kernel.spawned.get(self.set_up..).unwrap_or_default();
-            for (_, pid) in new {
-                // A task of a guest runs its program when it has been set up, here at once.
-                reaper.record_setup(*pid, Ok(()));
-            }
-            self.set_up = self.kernel.spawned.len();
             reaper.commit(&mut self.kernel);
             self.from_reaper.extend(reaper.take_messages());
             if !reaper.has_queued_requests() && self.kernel.ended.is_empty() {
@@ -586,6 +641,53 @@ impl Machine {
         true
     }
 
+    // --- the set-up of guests' tasks
+
+    /// Ends the set-up of a guest's task.
+    pub fn end_setup(&mut self, index: usize, end: SetupEnd) {
+        let setups = &self.kernel.setups;
+        let found = index.checked_rem(setups.len());
+        let found = found.and_then(|found| setups.iter().nth(found)).copied();
+        let (Some(pid), Some(reaper)) = (found, &mut self.reaper) else {
+            return;
+        };
+        self.kernel.setups.remove(&pid);
+        let failure = SpawnFailure {
+            step: Step::Chdir,
+            errno: libc::EACCES,
+        };
+        let result = if end == SetupEnd::Executed {
+            Ok(())
+        } else {
+            self.failed_setups.insert(pid);
+            Err(failure)
+        };
+        reaper.record_setup(pid, result);
+        if end == SetupEnd::Exited {
+            self.kernel.end(pid, WaitStatus::Exited(1));
+        }
+        self.run_reaper();
+    }
+
+    /// Ends the first set-up, unless none makes progress. Returns whether there was one.
+    pub fn advance_setups(&mut self) -> bool {
+        let is_due = !self.hangs_setups && !self.kernel.setups.is_empty() && self.reaper.is_some();
+        if is_due {
+            self.end_setup(0, SetupEnd::Executed);
+        }
+        is_due
+    }
+
+    /// Lets no set-up make progress.
+    pub fn hang_setups(&mut self) {
+        self.hangs_setups = true;
+    }
+
+    /// Lets set-ups make progress.
+    pub fn release_setups(&mut self) {
+        self.hangs_setups = false;
+    }
+
     // --- processes
 
     fn pid(&self, index: usize) -> Option<Pid> {
@@ -623,9 +725,15 @@ impl Machine {
         self.kernel.is_full = true;
     }
 
-    /// Makes room on that disk.
+    /// Lets the write of the journal after some others fail, with a part of it written.
+    pub fn arm_journal_error(&mut self, writes: u32, bytes: usize) {
+        self.journal_error = Some((writes, bytes));
+    }
+
+    /// Makes room on that disk, and ends its errors.
     pub fn free_disk(&mut self, network: &mut Network) {
         self.is_full = false;
+        self.journal_error = None;
         self.kernel.is_full = false;
         self.run_reaper();
         self.run_service(network);
@@ -644,6 +752,7 @@ impl Machine {
         self.kernel.processes.clear();
         self.kernel.ended.clear();
         self.kernel.watched.clear();
+        self.kernel.setups.clear();
         self.boot += 1;
     }
 
@@ -754,9 +863,13 @@ impl Machine {
     }
 }
 
-/// Loses a part of the bytes that were not synced.
+/// Loses a part of the bytes that were not synced. The file may keep its length: zeros are in their place.
 fn truncate(contents: &mut Vec<u8>, synced: usize, random: &mut Random) {
-    let unsynced = contents.len().saturating_sub(synced);
+    let length = contents.len();
+    let unsynced = length.saturating_sub(synced);
     let kept = random.below(u32::try_from(unsynced + 1).unwrap_or(u32::MAX));
     contents.truncate(synced + usize::try_from(kept).unwrap_or(0));
+    if random.one_in(3) {
+        contents.resize(length, 0);
+    }
 }

@@ -47,10 +47,11 @@ enum Group {
     Retention,
     Guests,
     Many,
+    Values,
 }
 
 impl Group {
-    const OPTIONAL: [Self; 15] = [
+    const OPTIONAL: [Self; 16] = [
         Self::Resources,
         Self::Queues,
         Self::Daemon,
@@ -66,6 +67,7 @@ impl Group {
         Self::Retention,
         Self::Guests,
         Self::Many,
+        Self::Values,
     ];
 }
 
@@ -136,6 +138,8 @@ steps! {
     KillService = "kill-service", 2, 14, Service;
     /// Journal and log of the service cannot be written, or can: whether.
     JournalFull = "journal-full", 1, 6, Service;
+    /// A write of the journal fails: after how many others, after how many bytes.
+    JournalError = "journal-error", 2, 6, Service;
     /// The reaper is killed.
     KillReaper = "kill-reaper", 0, 6, Reaper;
     /// The scheduler fails.
@@ -168,10 +172,22 @@ steps! {
     WatchRequests = "watch-requests", 2, 8, Elastic;
     /// A prolog or epilog ends: which one, its exit code.
     EndHook = "end-hook", 2, 60, Hooks;
+    /// The service of the hooks fails, and is restarted.
+    FailHooks = "fail-hooks", 0, 8, Hooks;
     /// Inactive jobs are purged, or counted: client, how they are selected, number.
     Purge = "purge", 3, 12, Retention;
     /// A guest sends a request that only the owner may send: client, which one.
     Intrude = "intrude", 2, 12, Guests;
+    /// The set-up of a guest's task ends: which one, how.
+    SetUp = "set-up", 2, 30, Guests;
+    /// No guest's task is set up, or all are: whether.
+    HangSetups = "hang-set-ups", 1, 10, Guests;
+    /// The owner sets values of the key-value store in one commit: which ones.
+    SetValues = "set-values", 1, 25, Values;
+    /// A client reads a value: client, which one.
+    GetValue = "get-value", 2, 10, Values;
+    /// The owner commits another R for a job that runs: job, rank.
+    CommitR = "commit-r", 2, 10, Values;
     /// A client cancels the jobs of a user, or all that it may: client, client of that user, which.
     CancelAll = "cancel-all", 3, 4, Many;
     /// A client cancels the latest jobs: client, number.

@@ -1,10 +1,15 @@
 //! The steps of a script: requests of clients, what happens by itself, and faults.
 
+use penstock_flux::kvs::{CommitRequest, Dirent, Operation, r_key};
 use penstock_flux::pmix_attribute;
 use penstock_flux::topic::{job_info, job_ingest, job_list, job_manager, kvs, pmix, resource};
 use penstock_flux::urgency;
+use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 
-use crate::client::{Client, Purpose, Responses, Submission};
+use crate::client::{Client, Purpose, Responses, Submission, ValueCommit};
+use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
 use crate::site::OWNER;
 use crate::vfs::with_disk;
@@ -64,6 +69,33 @@ fn pmix_request(job: u64, directive: &str, attributes: &[(&str, u32)]) -> String
     format!(r#"{{"job":{job},"directive":"{directive}","attributes":[{given}]}}"#)
 }
 
+/// The number of groups of values.
+pub(crate) const VALUE_GROUPS: u32 = 3;
+
+/// The keys of a group, which are set together.
+pub(crate) fn value_keys(group: u32) -> [String; 2] {
+    ["site.a", "site.b"].map(|name| format!("{name}{group}"))
+}
+
+/// The operation that sets a key.
+fn set<'a>(key: &'a str, value: &[u8]) -> Operation<'a> {
+    Operation {
+        key: key.into(),
+        flags: 0,
+        dirent: Some(Dirent::of(value).into()),
+    }
+}
+
+/// The payload of a commit.
+fn commit(ops: Vec<Operation<'_>>) -> String {
+    let request = CommitRequest {
+        namespace: None,
+        flags: 0,
+        ops,
+    };
+    serde_json::to_string(&request).unwrap_or_default()
+}
+
 fn index(argument: u32) -> usize {
     argument as usize
 }
@@ -103,6 +135,16 @@ impl World {
             }
             StepKind::Fork => self.machine.fork(index(first)),
             StepKind::Start => self.start(),
+            StepKind::SetUp => {
+                let end = match second % 6 {
+                    4 => SetupEnd::Failed,
+                    5 => SetupEnd::Exited,
+                    _ => SetupEnd::Executed,
+                };
+                self.machine.end_setup(index(first), end);
+            }
+            StepKind::HangSetups if first.is_multiple_of(2) => self.machine.release_setups(),
+            StepKind::HangSetups => self.machine.hang_setups(),
             StepKind::EndHook => {
                 // Most succeed.
                 let code = u8::from(second % 8 == 7);
@@ -143,11 +185,20 @@ impl World {
             }
             StepKind::JournalFull if is_on => self.machine.fill_disk(),
             StepKind::JournalFull => self.machine.free_disk(&mut self.network.borrow_mut()),
+            StepKind::JournalError => {
+                self.machine.arm_journal_error(first % 8, index(second));
+            }
             StepKind::KillReaper => self.machine.kill_reaper(&mut self.network.borrow_mut()),
             StepKind::KillScheduler => {
                 self.end_scheduler_process();
                 if let Some(daemon) = &mut self.daemon {
                     daemon.kill_scheduler();
+                }
+                self.settle_daemon();
+            }
+            StepKind::FailHooks => {
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.fail_hooks();
                 }
                 self.settle_daemon();
             }
@@ -216,6 +267,13 @@ impl World {
             StepKind::Enable => self.ask(job_manager::QUEUE_ENABLE, &start("enable")),
             StepKind::Purge => self.purge(client, second, third),
             StepKind::Intrude => self.intrude(client, job),
+            StepKind::SetValues => self.set_values(first),
+            StepKind::GetValue => {
+                let [key, _] = value_keys(second % VALUE_GROUPS);
+                let payload = format!(r#"{{"key":"{key}","flags":0}}"#);
+                self.request(client, kvs::LOOKUP, &payload, Purpose::Other);
+            }
+            StepKind::CommitR => self.commit_r(client, second),
             _ => return self.take_request_of_many(step) || self.take_pmix_request(step),
         }
         true
@@ -415,6 +473,34 @@ impl World {
         {
             self.request(client, topic, payload, Purpose::Forbidden);
         }
+    }
+
+    /// Sets all values of a group in one commit.
+    fn set_values(&mut self, group: u32) {
+        let number = self.promises.commits.len();
+        let group = group % VALUE_GROUPS;
+        let value = number.to_string();
+        let keys = value_keys(group);
+        let ops = keys.iter().map(|key| set(key, value.as_bytes())).collect();
+        self.promises.commits.push(ValueCommit {
+            group,
+            is_acknowledged: false,
+        });
+        self.request(0, kvs::COMMIT, &commit(ops), Purpose::Values(number));
+    }
+
+    /// Commits another R for a job that has one and runs, which no scheduler does.
+    fn commit_r(&mut self, job: usize, rank: u32) {
+        let Some(id) = self.running_job(job) else {
+            return;
+        };
+        let mut r = ResourceSet::new();
+        let (rank, core) = (rank % RANKS, (0..1).collect());
+        let inserted = r.insert(rank, &format!("n{rank}"), core, IdSet::new());
+        assert!(inserted.is_ok(), "the rank is inserted once");
+        let key = r_key(JobId::new(id));
+        let ops = vec![set(&key, r.to_json().as_bytes())];
+        self.request(0, kvs::COMMIT, &commit(ops), Purpose::Forbidden);
     }
 
     // --- users

@@ -402,8 +402,8 @@ impl World {
         if self.machine.deliver_to_reaper() {
             return true;
         }
-        self.machine
-            .deliver_from_reaper(&mut self.network.borrow_mut())
+        let network = Rc::clone(&self.network);
+        self.machine.deliver_from_reaper(&mut network.borrow_mut()) || self.machine.advance_setups()
     }
 
     /// Delivers everything that is under way.
@@ -495,6 +495,7 @@ impl World {
     /// Ends the faults, and starts what does not run.
     pub fn heal(&mut self) {
         with_disk(|disk| disk.faults = crate::disk::Faults::default());
+        self.machine.release_setups();
         self.machine.free_disk(&mut self.network.borrow_mut());
         for client in &mut self.clients {
             client.is_reading = true;
