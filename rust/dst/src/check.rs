@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use penstock_flux::eventlog;
 use penstock_flux::topic::{job_manager, resource};
 use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 use penstock_store::{JobRecord, Store};
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::daemon::Daemon;
 use crate::site::{OWNER, cores_of};
 use crate::steps::{VALUE_GROUPS, value_keys};
 use crate::vfs::with_disk;
-use crate::world::{Violation, World};
+use crate::world::{RANKS, Violation, World};
 
 /// Rounds of ends and waiting after which every job must be inactive, and those of waiting alone.
 const MAX_ROUNDS: usize = 2000;
@@ -335,8 +336,10 @@ impl World {
         if let (Some(scheduler), Ok(allocated)) =
             (self.ready_scheduler(), daemon.manager().allocated())
         {
-            let (known, allocated) = (scheduler.allocated(), cores_of(&allocated));
-            let known = known.map(|known| cores_of(&known)).unwrap_or_default();
+            // Allocations on removed execution targets are not the scheduler's.
+            let schedulable = |r: &ResourceSet| cores_of(&r.restrict(scheduler.ranks()));
+            let (known, allocated) = (scheduler.allocated(), schedulable(&allocated));
+            let known = known.map(|known| schedulable(&known)).unwrap_or_default();
             if known != allocated {
                 let text = format!(
                     "the scheduler counts {known:?} as allocated, the job manager {allocated:?}"
@@ -379,9 +382,18 @@ impl World {
     pub fn wind_up(&mut self) {
         self.heal();
         self.check_step();
+        for rank in 0..RANKS + self.added_ranks {
+            let undrain = format!(r#"{{"targets":"{rank}","mode":"force"}}"#);
+            self.request(0, resource::UNDRAIN, &undrain, Purpose::Other);
+            let unmonitor = format!(r#"{{"targets":"{rank}"}}"#);
+            self.request(0, resource::UNMONITOR, &unmonitor, Purpose::Other);
+        }
+        if self.has_shrunk {
+            // Enough for every job.
+            self.grow();
+            self.grow();
+        }
         let requests = [
-            (resource::UNDRAIN, r#"{"targets":"0-3","mode":"force"}"#),
-            (resource::UNMONITOR, r#"{"targets":"0-3"}"#),
             (job_manager::QUEUE_START, r#"{"start":true,"all":true}"#),
             (job_manager::QUEUE_ENABLE, r#"{"enable":true,"all":true}"#),
         ];
@@ -579,6 +591,8 @@ impl World {
             "cancel" | "timeout" => true,
             "prolog" => self.setup.prolog,
             "exec" => self.machine.has_failed_setup(id),
+            // It was denied while there were too few execution targets.
+            "alloc" => self.has_shrunk,
             _ => false,
         });
         if !has_asked_for && !self.machine.may_have_lost(id) {

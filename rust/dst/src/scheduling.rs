@@ -30,6 +30,8 @@ impl Placement {
 pub struct CheckedScheduler {
     scheduler: Scheduler,
     up: IdSet,
+    /// The ranks of its inventory.
+    ranks: IdSet,
     violations: Vec<String>,
 }
 
@@ -41,6 +43,7 @@ impl CheckedScheduler {
         Self {
             scheduler,
             up: IdSet::new(),
+            ranks: IdSet::new(),
             violations: Vec::new(),
         }
     }
@@ -60,6 +63,11 @@ impl CheckedScheduler {
         self.scheduler.engine()?.allocated().ok()
     }
 
+    /// The ranks of its inventory.
+    pub fn ranks(&self) -> &IdSet {
+        &self.ranks
+    }
+
     /// Hands it a message.
     pub fn handle(&mut self, message: &Message) {
         if message.kind == MessageType::Response && message.topic() == topic::resource::ACQUIRE {
@@ -75,9 +83,16 @@ impl CheckedScheduler {
         // The bytes, not the value that the scheduler reads.
         if let Ok(inventory) = message.read::<InventoryResponse<'_>>() {
             self.up = inventory.up;
+            self.ranks = ranks_of(inventory.resources);
         } else if let Ok(change) = message.read::<ChangeResponse<Json<'_>>>() {
             if let Some(up) = &change.up {
                 self.up = &self.up | up;
+            }
+            if let Some(grown) = change.grow {
+                self.ranks.union_with(&ranks_of(grown));
+            }
+            if let Some(removed) = &change.shrink {
+                self.ranks = &self.ranks - removed;
             }
             for down in change.down.iter().chain(change.shrink.iter()) {
                 self.up = &self.up - down;
@@ -118,4 +133,8 @@ impl CheckedScheduler {
     pub fn take_violations(&mut self) -> Vec<String> {
         std::mem::take(&mut self.violations)
     }
+}
+
+fn ranks_of(r: Json<'_>) -> IdSet {
+    ResourceSet::from_json(r.as_str()).map_or_else(|_| IdSet::new(), |r| r.ranks())
 }

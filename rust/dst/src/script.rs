@@ -48,10 +48,11 @@ enum Group {
     Guests,
     Many,
     Values,
+    Inventory,
 }
 
 impl Group {
-    const OPTIONAL: [Self; 16] = [
+    const OPTIONAL: [Self; 17] = [
         Self::Resources,
         Self::Queues,
         Self::Daemon,
@@ -68,6 +69,7 @@ impl Group {
         Self::Guests,
         Self::Many,
         Self::Values,
+        Self::Inventory,
     ];
 }
 
@@ -188,6 +190,10 @@ steps! {
     GetValue = "get-value", 2, 10, Values;
     /// The owner commits another R for a job that runs: job, rank.
     CommitR = "commit-r", 2, 10, Values;
+    /// An execution target is added.
+    Grow = "grow", 0, 10, Inventory;
+    /// An execution target is removed for good: which one.
+    Shrink = "shrink", 1, 10, Inventory;
     /// A client cancels the jobs of a user, or all that it may: client, client of that user, which.
     CancelAll = "cancel-all", 3, 4, Many;
     /// A client cancels the latest jobs: client, number.

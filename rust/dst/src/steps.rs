@@ -69,6 +69,9 @@ fn pmix_request(job: u64, directive: &str, attributes: &[(&str, u32)]) -> String
     format!(r#"{{"job":{job},"directive":"{directive}","attributes":[{given}]}}"#)
 }
 
+/// The most execution targets that steps add.
+const MAX_ADDED_RANKS: u32 = 4;
+
 /// The number of groups of values.
 pub(crate) const VALUE_GROUPS: u32 = 3;
 
@@ -274,6 +277,13 @@ impl World {
                 self.request(client, kvs::LOOKUP, &payload, Purpose::Other);
             }
             StepKind::CommitR => self.commit_r(client, second),
+            StepKind::Grow if self.added_ranks == MAX_ADDED_RANKS => {}
+            StepKind::Grow => self.grow(),
+            StepKind::Shrink => {
+                let rank = first % (RANKS + self.added_ranks);
+                self.has_shrunk = true;
+                self.ask(resource::SHRINK, &format!(r#"{{"targets":"{rank}"}}"#));
+            }
             _ => return self.take_request_of_many(step) || self.take_pmix_request(step),
         }
         true
@@ -487,6 +497,18 @@ impl World {
             is_acknowledged: false,
         });
         self.request(0, kvs::COMMIT, &commit(ops), Purpose::Values(number));
+    }
+
+    /// Adds an execution target.
+    pub(crate) fn grow(&mut self) {
+        let rank = RANKS + self.added_ranks;
+        self.added_ranks += 1;
+        let mut added = ResourceSet::new();
+        let cores = (0..CORES).collect();
+        let inserted = added.insert(rank, &format!("n{rank}"), cores, IdSet::new());
+        assert!(inserted.is_ok(), "the rank is inserted once");
+        let payload = format!(r#"{{"R":{}}}"#, added.to_json());
+        self.ask(resource::GROW, &payload);
     }
 
     /// Commits another R for a job that has one and runs, which no scheduler does.

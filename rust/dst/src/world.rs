@@ -99,6 +99,9 @@ pub struct World {
     pub(crate) clients: Vec<Client>,
     pub(crate) promises: Promises,
     base: Arc<ResourceSet>,
+    /// The number of execution targets that were to be added, and whether one was to be removed.
+    pub(crate) added_ranks: u32,
+    pub(crate) has_shrunk: bool,
     pub(crate) now: f64,
     /// `now` without the steps of the clock.
     monotonic: f64,
@@ -131,6 +134,8 @@ impl World {
                 .into(),
             promises: Promises::default(),
             base: Arc::new(base),
+            added_ranks: 0,
+            has_shrunk: false,
             now: START,
             monotonic: 0.0,
             violations: Vec::new(),
@@ -526,8 +531,8 @@ impl World {
         (*scheduler.phase() == Phase::Running).then_some(scheduler)
     }
 
-    /// All cores of the inventory.
+    /// All cores that the inventory can have had.
     pub(crate) fn all_cores(&self) -> usize {
-        cores_of(&self.base).len()
+        cores_of(&self.base).len() + (self.added_ranks * CORES) as usize
     }
 }
