@@ -480,10 +480,12 @@ impl Daemon {
     }
 
     /// Lets the service of the hooks fail: until its restart its requests are rejected, and its commands continue.
-    pub fn fail_hooks(&mut self) {
+    pub fn fail_hooks(&mut self, more_seconds: f64) {
         let text = "the service has failed".to_owned();
         let errnum = errno::EIO;
         self.fail(Role::Hooks, Failure { errnum, text });
+        let restart_at = self.monotonic + RESTART_PAUSE_S + more_seconds;
+        self.restart_at.insert(Role::Hooks, restart_at);
         self.run();
     }
 

@@ -201,7 +201,7 @@ impl World {
             }
             StepKind::FailHooks => {
                 if let Some(daemon) = &mut self.daemon {
-                    daemon.fail_hooks();
+                    daemon.fail_hooks(f64::from(first % 5));
                 }
                 self.settle_daemon();
             }
