@@ -156,7 +156,7 @@ fn order_faults(events: &[Event]) -> Vec<String> {
     faults
 }
 
-/// What is wrong with the values that clients have committed.
+/// The faults of the values that clients have committed.
 fn value_faults(store: &Store, promises: &Promises) -> Vec<String> {
     let mut faults = Vec::new();
     for group in 0..VALUE_GROUPS {

@@ -530,7 +530,7 @@ impl Machine {
             }
         }
         self.kernel.watched.clear();
-        // Half of those that were being set up had not got the request yet: they end. Those that have answered end, too.
+        // Half of those that were being set up had not got the request yet: they end, and so do processes that have answered.
         for pid in std::mem::take(&mut self.kernel.setups) {
             if pid.0.is_multiple_of(2) {
                 self.kernel.end(pid, WaitStatus::Exited(1));
@@ -555,7 +555,7 @@ impl Machine {
             };
             let exits = std::mem::take(&mut self.kernel.ended);
             for exit in &exits {
-                // What has ended the process has come after its set-up, for all that is known.
+                // The end of a process comes after its set-up, for all that is known.
                 if self.kernel.setups.remove(&exit.pid) {
                     reaper.record_setup(exit.pid, Ok(()));
                 }
