@@ -1,6 +1,6 @@
 //! `Manager`: owns the jobs and the peers, and performs the effects of each message.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use penstock_flux::job_manager::{HousekeepingStats, StatsResponse};
 use penstock_jobspec::job_id::JobId;
@@ -327,15 +327,6 @@ impl Manager {
     /// them.
     pub fn set_inventory(&mut self, inventory: ResourceSet) {
         self.cx.claims.set_inventory(inventory);
-    }
-
-    /// Sets the route that has registered each service name: no other may execute jobs under it.
-    pub fn set_services(&mut self, services: HashMap<String, Vec<u8>>) {
-        if self.cx.outage.is_none() {
-            self.hooks.set_service(&mut self.cx, services.get("hooks"));
-            self.perform_due_steps();
-        }
-        self.exec.set_registered(services);
     }
 
     /// Requests no more resources: pending jobs stay pending for the next start of the instance.

@@ -399,6 +399,15 @@ impl Manager {
         self.perform_due_steps();
     }
 
+    /// Sets the route that has registered each service name: no other may execute jobs under it.
+    pub fn set_services(&mut self, services: std::collections::HashMap<String, Vec<u8>>) {
+        if self.cx.outage.is_none() {
+            self.hooks.set_service(&mut self.cx, services.get("hooks"));
+            self.perform_due_steps();
+        }
+        self.exec.set_registered(services);
+    }
+
     fn handle_request(&mut self, message: &Message) {
         let request = Request::new(message);
         let handled = match find(message) {
