@@ -74,7 +74,7 @@ def main() -> None:
             show(f"submit {JOBS:,} copies", time.perf_counter() - began, times)
             began = time.perf_counter()
             with pinging(uri) as times:
-                assert len(client.jobs(max_entries=0)) == JOBS
+                assert len(client.job_rows(max_entries=0)) == JOBS
             show(f"list {JOBS:,} jobs", time.perf_counter() - began, times)
             began = time.perf_counter()
             with pinging(uri) as times:
@@ -99,7 +99,7 @@ def main() -> None:
                 last = client.submit(
                     from_command(["true"], environment={}, cwd="/", dependencies=after)
                 )
-                client.wait_one(last)
+                client.wait_row(last)
             show(
                 f"one job that depends on {DEPENDENCIES:,} others",
                 time.perf_counter() - began,

@@ -137,8 +137,8 @@ def measure_calls(client: Client, ids: list[int]) -> None:
     calls: list[tuple[str, float, Callable[[], object]]] = [
         ("`explain` of a job in the middle", 0.05, lambda: client.explain([middle])),
         ("`estimate` of 100", 0.05, lambda: client.estimate(max_entries=100)),
-        ("`jobs` of 10", 0.005, lambda: client.jobs(max_entries=10)),
-        ("`info`", 0.005, lambda: client.info(middle)),
+        ("`jobs` of 10", 0.005, lambda: client.job_rows(max_entries=10)),
+        ("`info`", 0.005, lambda: client.job_row(middle)),
     ]
     for name, target, call in calls:
         times = [timed(call) for _ in range(CALLS)]
@@ -151,7 +151,7 @@ def measure_urgent(client: Client) -> None:
     """The row of urgent jobs, one at a time."""
 
     def run() -> None:
-        client.wait_one(client.submit(URGENT, urgency=EXPEDITE))
+        client.wait_row(client.submit(URGENT, urgency=EXPEDITE))
 
     times = [timed(run) for _ in range(URGENT_JOBS)]
     median, longest = statistics.median(times), max(times)
@@ -164,7 +164,7 @@ def measure_rate(client: Client, pid: int, jobs: int) -> tuple[float, float]:
     """Jobs/s of urgent copies from submit to inactive, and the daemon's CPU seconds for each."""
     began, before = time.perf_counter(), cpu_s(pid)
     ids = client.submit(URGENT, urgency=EXPEDITE, count=jobs)
-    for _ in client.wait(ids):
+    for _ in client.wait_rows(ids):
         pass
     return jobs / (time.perf_counter() - began), (cpu_s(pid) - before) / jobs
 
@@ -347,7 +347,7 @@ def measure_queue(jobs: int, copies: int) -> None:
         daemon.wait()
     began = time.perf_counter()
     with running(*OPTIONS, state=state) as (client, daemon):
-        client.wait_one(client.submit(URGENT, urgency=EXPEDITE))
+        client.wait_row(client.submit(URGENT, urgency=EXPEDITE))
         took = time.perf_counter() - began
         show("`kill -9`, start again, urgent job through", f"{took:.1f} s", "3 s", met=took <= 3)
         wait_for_scheduler(client)

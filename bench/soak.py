@@ -58,7 +58,7 @@ def observe(uri: str, pipe: Connection) -> None:
         pipe.send(None)
         while not pipe.poll():
             times.append(client.ping("job-manager"))
-            for _ in client.jobs(max_entries=100):
+            for _ in client.job_rows(max_entries=100):
                 pass
             time.sleep(0.01)
     pipe.send(times)

@@ -115,9 +115,7 @@ class Job:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Job:
-        """The job of a row, as `Client.jobs`, `wait` and `info` return them.
-
-        `Client.job` and `Client.list_jobs` return jobs themselves.
+        """The job of a row, as `Client.job_rows`, `wait_rows` and `job_row` return them.
 
         Keys that a later version adds are ignored.
 

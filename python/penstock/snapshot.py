@@ -127,7 +127,7 @@ def take(client: Client, now: float) -> Snapshot:
     """
     status = client.sched_status()
     resources, down = ResourceSet(status["all"]), ResourceSet(status["down"])
-    rows = client.jobs(constraint={"states": ["sched", *HELD_STATES]}, attrs=ATTRS)
+    rows = client.job_rows(constraint={"states": ["sched", *HELD_STATES]}, attrs=ATTRS)
     running = _running(client, [row for row in rows if row["state"] != job_state.SCHED], resources)
     others = ResourceSet(status["allocated"])
     for r in running.values():

@@ -291,11 +291,11 @@ def test_the_execution_service_ends_a_job_at_its_new_expiration(start):
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         (name,) = instance.lines("submit", "--time-limit=1h", "sleep", "1000")
-        (row,) = client.jobs(constraint={})
+        (row,) = client.job_rows(constraint={})
         assert any(event["name"] == "start" for event in client.eventlog(row["id"], follow=True))
         client.rpc("job-exec.expiration", {"id": row["id"], "expiration": 1.0})
         assert instance.penstock("wait", name).returncode != 0
-        (row,) = client.jobs(constraint={})
+        (row,) = client.job_rows(constraint={})
         assert row["exception_type"] == "timeout"
 
 

@@ -29,7 +29,7 @@ def test_a_start_request_is_served_with_and_without_r(start):
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         assert instance.penstock("run", "true").returncode == 0
-        (row,) = client.jobs(constraint={})
+        (row,) = client.job_rows(constraint={})
         request = {
             "id": row["id"],
             "userid": row["userid"],
@@ -107,7 +107,7 @@ def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         # It outlasts the first exception's SIGTERM, so that the second finds it running.
         (name,) = instance.lines("submit", "sh", "-c", "trap '' TERM; sleep 1000")
-        (row,) = client.jobs(constraint={})
+        (row,) = client.job_rows(constraint={})
         assert any(event["name"] == "start" for event in client.eventlog(row["id"], follow=True))
         for status in (wait_status, 9 << 8):
             raised = {"id": row["id"], "type": "x", "severity": 0, "wait_status": status}

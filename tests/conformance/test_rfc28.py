@@ -228,7 +228,7 @@ def acquired(client):
 def test_a_disconnect_ends_the_acquire_and_no_job(start):
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         instance.lines("submit", "--time-limit=1h", "true")
-        number = client.jobs(constraint={})[0]["id"]
+        number = client.job_rows(constraint={})[0]["id"]
         command = [sys.executable, "-m", "penstock", "sched", "--uri", instance.uri]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             assert any(event["name"] == "start" for event in client.eventlog(number, follow=True))
@@ -242,7 +242,7 @@ def test_a_disconnect_ends_the_acquire_and_no_job(start):
         events = client.lookup(number, "eventlog")["eventlog"]
         assert '"exception"' not in events
         assert '"free"' not in events
-        (row,) = client.jobs(constraint={})
+        (row,) = client.job_rows(constraint={})
         assert row["state"] == 16
 
 

@@ -455,7 +455,7 @@ def test_a_process_always_ends_with_its_final_release(start):
         ]
         jobs = [instance.lines("submit", *command)[0] for command in commands]
         (cancelled,) = instance.lines("submit", "sleep", "1000")
-        rows = client.jobs(constraint={})
+        rows = client.job_rows(constraint={})
         # Rows are sorted by id, the newest first.
         assert any(
             event["name"] == "start" for event in client.eventlog(rows[0]["id"], follow=True)

@@ -49,5 +49,5 @@ def test_the_owner_submits_while_a_guest_attacks(start, tmp_path, open_folder, a
             stats["received"] > before["received"] + submitted or attack.__name__ == "connections"
         )
         assert (stats["failures"], stats["suspended"]) == (before["failures"], before["suspended"])
-        owner.wait_one(owner.submit(SPEC))
+        owner.wait_row(owner.submit(SPEC))
     assert instance.process.returncode == 0

@@ -69,7 +69,7 @@ def test_a_submission_that_is_repeated_after_a_kill_adds_no_jobs(start):
             with pytest.raises(RpcError, match="token `copies` names another submission") as caught:
                 client.submit(specs[0]["jobspec"], count=4, token="copies")
             assert caught.value.errno == errno.EEXIST
-            assert len(client.jobs()) == 8
+            assert len(client.job_rows()) == 8
 
 
 def test_a_submission_survives_the_death_of_the_daemon(start):
@@ -85,7 +85,7 @@ def test_a_submission_survives_the_death_of_the_daemon(start):
         kill(instance)
         with start("--nodes=1", "--exec=sim"):
             ids = submitted.result()
-            assert sorted(job["id"] for job in client.jobs()) == ids
+            assert sorted(job["id"] for job in client.job_rows()) == ids
             assert len(ids) == 3
 
 
@@ -151,7 +151,7 @@ def test_jobs_over_the_trio_client(start):
                 ids = [job, *more, one]
                 done, errors = await client.cancel([*ids, 1], note="enough")
                 assert (done, errors) == (len(ids), {1: "no job ƒ2"})
-                rows = [row async for row in client.wait(ids)]
+                rows = [row async for row in client.wait_rows(ids)]
                 assert sorted(row["id"] for row in rows) == sorted(ids)
                 assert {row["exception_note"] for row in rows} == {"enough"}
                 assert json.loads((await client.lookup(job, "jobspec"))["jobspec"]) == spec
@@ -179,7 +179,7 @@ def test_output_is_not_sent_after_its_follower_has_left(start, tmp_path):
                 assert (await client.rpc("job-exec.ping", {"seq": 1}))["seq"] == 1
                 assert not client._calls
                 await trio.Path(fifo).write_text("")
-                assert (await client.wait_one(job))["returncode"] == 0
+                assert (await client.wait_row(job))["returncode"] == 0
                 kept = [data async for _, data in client.output(job)]
                 assert b"".join(kept) == b"one\ntwo\n"
 
@@ -195,7 +195,7 @@ def test_abandoned_waits_leave_nothing_in_the_instance(start):
             return (await client.rpc("job-manager.stats-get"))["outstanding"]
 
         async def wait_for(ids):
-            async for _ in client.wait(ids):
+            async for _ in client.wait_rows(ids):
                 raise AssertionError("no job ends here")
 
         with trio.fail_after(60):
@@ -229,7 +229,7 @@ def test_abandoned_waits_leave_nothing_in_the_instance(start):
 PAGE = Path(__file__).parents[2] / "docs/clients.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 OUTPUTS = [
-    r"hostname 0\n(\d+\.\d+ [a-z]+\n)+\Z",
+    r"hostname Result.COMPLETED 0\n(\d+\.\d+ [a-z]+\n)+\Z",
     r"ƒ\w+ Result.COMPLETED \d+:\d\d:\d\d\.\d+ node0\n\['hostname'\]\n\Z",
     r"\d+ cancelled, \d+ not\n\Z",
     r"\[(0, ){9}0\]\n\Z",

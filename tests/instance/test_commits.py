@@ -52,7 +52,7 @@ def test_services_commit_once_for_all_that_they_say_to_each_other():
         async with instance_on(machine, SIMULATED) as client:
             before = await count_commits(client)
             job = await client.submit(simulated_job("10s"))
-            assert (await client.wait_one(job))["success"]
+            assert (await client.wait_row(job))["success"]
             # With the response to the submission, with the response to `wait`, and after a delay,
             # as no client gets a message at the start.
             assert await count_commits(client) - before <= 3
@@ -89,7 +89,7 @@ def test_a_late_commit_that_fails_is_retried_by_a_job_manager_built_again():
             instance._broker.set_store(instance._jobs.peer, fail)
             await trio.sleep(20)
             assert len(failures) == 1
-            assert (await client.wait_one(job))["success"]
+            assert (await client.wait_row(job))["success"]
 
     in_virtual_time(scenario)
 

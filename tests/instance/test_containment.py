@@ -96,7 +96,7 @@ def test_a_malformed_hook_request_costs_itself_only(topic, payload):
         async with instance_on(machine) as client:
             text = json.dumps(payload).encode() + b"\0"
             assert await rejected(client, topic, text) in (errno.EPROTO, errno.EINVAL)
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
 
@@ -144,7 +144,7 @@ def test_a_service_that_raises_fails_alone_and_its_requests_are_answered(fault, 
             assert await rejected(client, "faulty.fine", {}) == errno.EIO
             assert service.calls == calls
             assert (await client.rpc("broker.stats-get"))["failed"] == 1
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
     assert [record.getMessage() for record in caplog.records if record.exc_info] == [
@@ -157,7 +157,7 @@ def test_a_service_that_cannot_post_its_output_fails_alone(fault, caplog):
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
             Faulty(broker_of(machine), fault).posts_output = False
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
             assert await rejected(client, "faulty.fine", {}) == errno.EIO
 
     in_virtual_time(scenario)
@@ -192,7 +192,7 @@ def test_a_rust_service_that_panics_is_replaced(name, method, fault, monkeypatch
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine, dataclasses.replace(OPTIONS, exec="sim")) as client:
             for _ in range(4):
-                row = await client.wait_one(await client.submit(job("true")))
+                row = await client.wait_row(await client.submit(job("true")))
             assert row["success"]
 
     in_virtual_time(scenario)
@@ -269,7 +269,7 @@ def test_a_running_prolog_survives_a_fault_of_its_service(monkeypatch):
             assert machine.instance is not None
             fail_next(monkeypatch, machine.instance._hooks, "deliver", ValueError)
             assert await rejected(client, "hooks.ping", {}) == errno.EIO
-            assert (await client.wait_one(submitted))["success"]
+            assert (await client.wait_row(submitted))["success"]
 
     in_virtual_time(scenario)
 
@@ -384,7 +384,7 @@ def test_a_job_manager_that_fails_is_built_again_from_its_store(fault, method, e
                 assert stats["failures"] == 1
                 later = await other.submit(simulated_job("1m"))
                 for job in (running, pending, delayed, later):
-                    assert (await other.wait_one(job))["success"]
+                    assert (await other.wait_row(job))["success"]
             tasks = machine.processes.tasks.values()
             assert [task.signals for task in tasks] == [[]] * len(tasks)
             # Each job was started once.
@@ -410,7 +410,7 @@ def test_a_running_prolog_is_ended_and_run_again_when_the_job_manager_is_built_a
             put_before_job_manager(machine, faulty)
             assert await rejected(client, "job-list.job-stats", {}) == errno.EIO
             await trio.sleep(1)
-            assert (await client.wait_one(submitted))["success"]
+            assert (await client.wait_row(submitted))["success"]
             prologs = [each for each in machine.processes.started if "10m" in each.command]
             assert [each.signals for each in prologs] == [[signal.SIGTERM], []]
 
@@ -437,7 +437,7 @@ def test_the_outstanding_requests_of_a_job_manager_that_fails_are_answered(fault
 
             async def follow() -> None:
                 with pytest.raises(RpcError, match=r"the service has failed") as caught:
-                    await client.wait_one(job)
+                    await client.wait_row(job)
                 assert caught.value.errno == errno.EIO
 
             async with trio.open_nursery() as nursery:
@@ -448,7 +448,7 @@ def test_the_outstanding_requests_of_a_job_manager_that_fails_are_answered(fault
                 assert await rejected(client, "job-list.job-stats", {}) == errno.EIO
             # The tracked requests have one answer each.
             await trio.sleep(1)
-            assert (await client.wait_one(job))["success"]
+            assert (await client.wait_row(job))["success"]
 
     in_virtual_time(scenario)
 
@@ -507,7 +507,7 @@ def test_a_follower_of_the_log_stays_when_another_response_to_it_cannot_be_commi
             assert [(each.matchtag, each.errnum) for each in received if each.errnum] == [
                 (2, errno.ENOSPC)
             ]
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
 
@@ -518,7 +518,7 @@ def test_a_job_manager_that_fails_while_the_instance_starts_is_built_again(fault
         fail_next(monkeypatch, services.ManagerService, "_do", fault)
         async with instance_on(machine) as client:
             await trio.sleep(1)
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
             assert (await client.rpc("broker.stats-get"))["failures"] == 1
 
     in_virtual_time(scenario)
@@ -587,7 +587,7 @@ def test_a_resource_module_that_fails_is_built_again_from_its_eventlog(fault, me
                 assert await rejected(client, "resource.status", {}) == errno.EIO
             await trio.sleep(60)
             assert (await client.rpc("resource.status"))["drain"]["1"]["reason"] == "broken"
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
             stats = await client.rpc("broker.stats-get")
             assert (stats["failed"], stats["failures"]) == (0, 1)
 
@@ -620,7 +620,7 @@ def test_a_job_manager_that_fails_again_and_again_is_suspended_visibly(caplog):
             await trio.sleep(SUSPENSION_S)
             states = {row["name"]: row["state"] for row in await client.services()}
             assert states["job-manager"] == "running"
-            assert (await client.wait_one(task))["success"]
+            assert (await client.wait_row(task))["success"]
 
     in_virtual_time(scenario)
     assert "job-manager, job-ingest" in caplog.text
@@ -640,7 +640,7 @@ def test_a_watcher_of_services_that_fails_leaves_the_others(caplog):
             armed.append(True)
             async with machine.network.connect(f"local://{OPTIONS.socket}") as other:
                 await other.rpc("service.add", {"service": "other"})
-            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.wait_row(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
     assert "cannot report the services" in caplog.text
@@ -661,9 +661,9 @@ def test_a_simulated_execution_that_panics_at_a_deadline_is_replaced(fault):
             async with instance_on(machine, dataclasses.replace(OPTIONS, exec="sim")) as client:
                 submitted = await client.submit(simulated_job("1m"))
                 await trio.sleep(HOUR)
-                assert (await client.wait_one(submitted))["id"] == submitted
+                assert (await client.wait_row(submitted))["id"] == submitted
                 later = await client.submit(simulated_job("1m"))
-                assert (await client.wait_one(later))["success"]
+                assert (await client.wait_row(later))["success"]
         assert [faulty.calls for faulty in made][:1] == [1]
 
     in_virtual_time(scenario)

@@ -29,11 +29,11 @@ def look_up_key(client, key, flags):
 def check_queries(instance, client, ended):
     """Asks for an old job in every way that names it."""
     ok, failed = ended
-    row = client.info(ok)
+    row = client.job_row(ok)
     assert (row["state"], row["result"], row["name"]) == (64, 1, "sh")
-    assert client.wait_one(ok)["id"] == ok
-    assert client.wait_one(failed)["returncode"] == 3
-    assert [row["id"] for row in client.wait([failed, ok])] == [failed, ok]
+    assert client.wait_row(ok)["id"] == ok
+    assert client.wait_row(failed)["returncode"] == 3
+    assert [row["id"] for row in client.wait_rows([failed, ok])] == [failed, ok]
     documents = client.lookup(ok, "R", "jobspec", "eventlog")
     assert '"R_lite"' in documents["R"]
     assert "echo" in documents["jobspec"]
@@ -77,21 +77,23 @@ def check_dependencies(client, ok, failed):
         dependencies = [{"scheme": scheme, "value": f58(antecedent)}]
         spec = {**jobspec(dependencies=dependencies), **real}
         job = client.rpc("job-ingest.submit", {"jobspec": spec})["id"]
-        assert client.wait_one(job)["result"] == result, scheme
+        assert client.wait_row(job)["result"] == result, scheme
 
 
 def check_listings(client, jobs):
     """Lists find them, newest first or by their end, at any depth."""
     newest_first = sorted(jobs, reverse=True)
-    assert [row["id"] for row in client.jobs(constraint={"states": ["inactive"]})] == newest_first
+    assert [
+        row["id"] for row in client.job_rows(constraint={"states": ["inactive"]})
+    ] == newest_first
     assert client.history() == newest_first
     assert client.history(2) == newest_first[:2]
-    page = client.jobs(order="state", skip=1, max_entries=3)
-    by_end = sorted(client.jobs(), key=lambda row: (-row["t_inactive"], -row["id"]))
+    page = client.job_rows(order="state", skip=1, max_entries=3)
+    by_end = sorted(client.job_rows(), key=lambda row: (-row["t_inactive"], -row["id"]))
     assert [row["id"] for row in page] == [row["id"] for row in by_end[1:4]]
-    assert not client.jobs(constraint={"states": ["active"]})
-    assert len(client.jobs(since=by_end[2]["t_inactive"])) <= 2
-    assert [row["id"] for row in client.jobs(ids=jobs)] == jobs
+    assert not client.job_rows(constraint={"states": ["active"]})
+    assert len(client.job_rows(since=by_end[2]["t_inactive"])) <= 2
+    assert [row["id"] for row in client.job_rows(ids=jobs)] == jobs
 
 
 def test_every_request_finds_a_job_that_has_left_memory(start):
@@ -101,7 +103,7 @@ def test_every_request_finds_a_job_that_has_left_memory(start):
         instance.lines("submit", "sh", "-c", "exit 3")
         failed = client.history(1)[0]
         others = [submit(client) for _ in range(MANY)]
-        for _ in client.wait([ok, failed, *others]):
+        for _ in client.wait_rows([ok, failed, *others]):
             pass
         check_queries(instance, client, (ok, failed))
         check_rejections(client, ok)
@@ -120,7 +122,7 @@ def test_lists_and_purges_find_jobs_that_have_left_memory(start, is_restarted):
         jobs = [submit(client, exec=mock) for _ in range(MANY)]
         # Of a jobspec of its own.
         jobs.append(submit(client, exec=mock, duration=60))
-        for _ in client.wait(jobs):
+        for _ in client.wait_rows(jobs):
             pass
         if not is_restarted:
             check_purges(instance, client, jobs)
@@ -141,7 +143,7 @@ def check_purges(instance, client, jobs):
     stats = client.rpc("job-list.job-stats")
     assert (stats["successful"], stats["inactive_purged"]) == (1, len(jobs) - 1)
     with pytest.raises(RpcError, match="may have been purged"):
-        client.info(jobs[0])
+        client.job_row(jobs[0])
     # The jobspec stays until the last of its jobs goes.
     with closing(sqlite3.connect(instance.state / "jobs.sqlite")) as store:
         assert len(client.history()) == 1
@@ -156,7 +158,7 @@ def test_a_jobspec_is_shared_by_pending_and_inactive_jobs(start):
     mock = {"test": {"run_duration": "0s"}}
     with start(*options) as instance, Client(instance.uri) as client:
         jobs = [submit(client, exec=mock) for _ in range(MANY)]
-        for _ in client.wait(jobs):
+        for _ in client.wait_rows(jobs):
             pass
         client.rpc(
             "job-manager.queue-start",
@@ -167,7 +169,7 @@ def test_a_jobspec_is_shared_by_pending_and_inactive_jobs(start):
         client.rpc("job-manager.purge", {"force": True})
         assert client.lookup(pending, "jobspec")
         client.rpc("job-manager.queue-start", {"start": True, "all": True, "nocheckpoint": False})
-        assert client.wait_one(pending)["result"] == 1
+        assert client.wait_row(pending)["result"] == 1
 
 
 def test_a_start_does_not_read_the_events_of_ended_jobs(start):
@@ -176,7 +178,7 @@ def test_a_start_does_not_read_the_events_of_ended_jobs(start):
     with start(*options) as instance, Client(instance.uri) as client:
         jobs = [submit(client, exec=mock) for _ in range(MANY)]
         held = client.submit(jobspec(), urgency=0)
-        for _ in client.wait(jobs):
+        for _ in client.wait_rows(jobs):
             pass
         cancelled = client.submit(jobspec(), urgency=0, count=MANY)
         client.cancel(cancelled)
@@ -192,10 +194,10 @@ def test_a_start_does_not_read_the_events_of_ended_jobs(start):
         assert "left out" not in "\n".join(instance.lines("dmesg"))
         after = client.rpc("job-list.job-stats")
         assert {**after, "inactive_purged": 0} == {**before, "inactive_purged": 0}
-        assert client.info(held)["state"] == 8
-        assert client.wait_one(cancelled[0])["result"] == 4
+        assert client.job_row(held)["state"] == 8
+        assert client.wait_row(cancelled[0])["result"] == 4
         assert client.rpc("job-manager.purge", {"force": True})["count"] == 2 * MANY
     with closing(sqlite3.connect(database)) as store:
         assert store.execute("SELECT count(*) FROM ended_jobs").fetchone() == (0,)
     with start(*options) as instance, Client(instance.uri) as client:
-        assert [row["id"] for row in client.jobs()] == [held]
+        assert [row["id"] for row in client.job_rows()] == [held]

@@ -47,7 +47,7 @@ def follow(client, job, name):
 
 
 def end_of(client, job):
-    (row,) = client.wait([job])
+    (row,) = client.wait_rows([job])
     return row
 
 
@@ -299,7 +299,7 @@ def test_a_job_outlives_the_service_that_started_it(start, exec_service, tmp_pat
             assert first.wait() == -signal.SIGKILL
         with exec_service(instance):
             follow(client, job, "reattached")
-            (row,) = client.jobs(ids=[job])
+            (row,) = client.job_rows(ids=[job])
             assert row["state"] == RUN
             gate.write_text("open\n")
             assert end_of(client, job)["waitstatus"] == 5 << 8
@@ -338,7 +338,7 @@ def test_without_an_execution_service_jobs_stay_allocated(start, exec_service):
         # No service reports that the nodes are alive, either.
         assert client.resource_status()["offline"] == "0-1"
         job = client.submit(spec("true"))
-        assert client.info(job)["state"] == SCHED
+        assert client.job_row(job)["state"] == SCHED
         with exec_service(instance):
             assert end_of(client, job)["result"] == COMPLETED
 
@@ -404,7 +404,7 @@ def test_an_unsatisfiable_job_is_denied_behind_a_blocked_head(scheduled):
     impossible = client.submit(spec("true", nodes=3))
     assert follow(client, impossible, "exception")["type"] == "alloc"
     assert end_of(client, impossible)["result"] == FAILED
-    assert client.info(waiting)["state"] == SCHED
+    assert client.job_row(waiting)["state"] == SCHED
     client.cancel([running])
     assert end_of(client, waiting)["result"] == COMPLETED
 

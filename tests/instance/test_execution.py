@@ -94,7 +94,7 @@ def test_output_is_followed_while_the_job_runs(local, tmp_path):
     os.mkfifo(gate)
     with Client(local.uri) as client:
         (job,) = local.lines("submit", "sh", "-c", f"echo one; cat {gate}")
-        number = client.jobs(constraint={})[0]["id"]
+        number = client.job_rows(constraint={})[0]["id"]
         output = client.output(number, follow=True)
         assert next(output) == ("stdout", b"one\n")
         gate.write_text("two\n")
@@ -128,7 +128,7 @@ def test_logs_names_the_file_of_a_template(local, tmp_path):
 def test_following_a_job_that_never_starts_ends_with_it(local):
     with Client(local.uri) as client:
         (job,) = local.lines("submit", "--urgency=hold", "true")
-        number = client.jobs(constraint={})[0]["id"]
+        number = client.job_rows(constraint={})[0]["id"]
         output = client.output(number, follow=True)
         local.lines("cancel", job)
         assert list(output) == []
@@ -141,7 +141,7 @@ def test_signals_reach_the_tasks(local, tmp_path):
     with Client(local.uri) as client:
         (job,) = local.lines("submit", "sh", "-c", script)
         fifo.read_text()
-        number = client.jobs(constraint={})[0]["id"]
+        number = client.job_rows(constraint={})[0]["id"]
         client.rpc("job-manager.kill", {"id": number, "signum": 10})
         assert local.penstock("wait", job).returncode == 5
 
@@ -169,7 +169,7 @@ def test_state_of_a_disconnected_client_is_removed(local):
     (job,) = local.lines("submit", "--urgency=hold", "true")
     for _ in range(3):
         with Client(local.uri) as client:
-            number = client.jobs(constraint={})[0]["id"]
+            number = client.job_rows(constraint={})[0]["id"]
             stream = client.stream("job-list.wait", {"ids": [number]})
             client.stream("job-exec.output", {"id": number, "follow": True})
             client._socket.shutdown(socket.SHUT_RDWR)

@@ -61,7 +61,7 @@ def test_a_thousand_jobs(sim):
         # In the order in which they were submitted.
         assert ids == sorted(ids)
         assert [future.result() for future in futures] == [0] * 1000
-        assert len(client.jobs(constraint={"states": ["inactive"]})) == 1000
+        assert len(client.job_rows(constraint={"states": ["inactive"]})) == 1000
 
 
 def test_a_job_that_ends_by_an_exception_raises_it(executor, local):
@@ -120,7 +120,7 @@ def test_large_jobspecs_do_not_end_the_connection(sim):
             client.submit(spec(17_000_000))
         small, large = client.submit_many([{"jobspec": spec(size)} for size in (1, 17_000_000)])
         assert isinstance(large, JobspecError)
-        assert [row["id"] for row in client.wait(small)] == small
+        assert [row["id"] for row in client.wait_rows(small)] == small
         assert [future.result() for future in futures] == [0] * 5
 
 
@@ -139,7 +139,7 @@ def test_a_cancelled_future_is_cancelled_at_once_and_its_job_ends(executor, loca
     assert future.jobid() == job
     assert wait([future], 60).done == {future}
     with Client(local.uri) as client:
-        (row,) = client.wait([job])
+        (row,) = client.wait_rows([job])
     assert row["exception_type"] == "cancel"
 
 
@@ -227,7 +227,7 @@ def test_shutdown_can_cancel_active_jobs(local):
         assert over.result() == 0
     assert local.penstock("wait", "--all").returncode in (0, 1)
     with Client(local.uri) as client:
-        assert client.jobs(constraint={"states": ["active"]}) == []
+        assert client.job_rows(constraint={"states": ["active"]}) == []
 
 
 def test_a_lost_instance_fails_every_future(local):

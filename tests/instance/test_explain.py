@@ -56,7 +56,7 @@ def test_a_pending_job_is_explained_with_an_estimate(start, mode):
         response = one(instance, "explain", "--json", str(wide))
         assert response["id_int"] == wide
         assert "4 nodes" in response["reason"]
-        end = client.info(busy)["expiration"]
+        end = client.job_row(busy)["expiration"]
         assert response["start"] == pytest.approx(end, abs=2)
         text = instance.lines("explain", str(wide))
         # The time to the start is shorter in the second response.
@@ -66,7 +66,7 @@ def test_a_pending_job_is_explained_with_an_estimate(start, mode):
         assert text[0].endswith(f", as planned: {needs}")
         assert re.match(r"    starts in (60|59) min \(", text[1])
         # Everybody sees it in the list of jobs.
-        annotations = client.info(wide)["annotations"]["sched"]
+        annotations = client.job_row(wide)["annotations"]["sched"]
         assert "4 nodes" in annotations["reason_pending"]
         assert annotations["t_estimate"] == pytest.approx(end, abs=2)
         assert "4 nodes" in "\n".join(instance.lines("jobs", "-A"))
@@ -82,7 +82,7 @@ def test_estimates_of_pending_jobs_come_in_queue_order(start, mode):
         third = client.submit(spec(nodes=2), urgency=20)
         rows = [json.loads(line) for line in instance.lines("estimate", "--json")]
         assert [row["id_int"] for row in rows] == [third, first, second]
-        end = client.info(busy)["expiration"]
+        end = client.job_row(busy)["expiration"]
         starts = [row["start"] for row in rows]
         assert starts == pytest.approx([end, end + HOUR, end + 2 * HOUR], abs=2)
         lines = instance.lines("estimate", str(second))
@@ -104,7 +104,7 @@ def test_jobs_in_other_states_are_explained_too(start):
         later = client.submit(spec(dependencies=[f"after:{held}"]))
         over = client.submit(spec())
         client.cancel([over], note="not needed")
-        client.wait_one(over)
+        client.wait_row(over)
         done = instance.penstock("explain", *map(str, [running, held, later, over, 1]))
         assert done.returncode == 1
         reasons = [line.partition(": ")[2] for line in done.stdout.splitlines()]
@@ -126,9 +126,9 @@ def test_what_if_answers_and_changes_nothing(start, mode):
         before = client.stats("sched")
         # One node is free, and `wide` does not start before `busy` ends.
         response = one(instance, "what-if", "--json", "submit", "-t", "30", "true")
-        assert response["start"] == pytest.approx(client.info(busy)["t_run"], abs=60)
+        assert response["start"] == pytest.approx(client.job_row(busy)["t_run"], abs=60)
         response = one(instance, "what-if", "--json", "submit", "-N", "1", "-t", "2h", "true")
-        end = client.info(busy)["expiration"]
+        end = client.job_row(busy)["expiration"]
         assert response["start"] == pytest.approx(end + HOUR, abs=2)
         response = one(instance, "what-if", "--json", "cancel", str(busy))
         assert [moved["id"] for moved in response["moved"]] == [wide]

@@ -175,7 +175,7 @@ def test_a_fault_of_the_listener_touches_nothing_else(monkeypatch, caplog):
                 assert text.startswith("HTTP/1.1 500 ")
                 assert "defect" not in text
             job = await client.submit(from_command(["true"], environment={}, cwd="/"))
-            assert (await client.wait_one(job))["success"]
+            assert (await client.wait_row(job))["success"]
             assert (await client.stats("broker"))["failures"] == 0
             assert (await answered(await connected(machine))).startswith("HTTP/1.1 200 ")
 

@@ -28,7 +28,7 @@ with Client() as client:
         return client.rpc("attr.get", {"name": name})["value"]
     script = "echo $PENSTOCK_URI $FLUX_URI"
     job = client.submit(from_command(["sh", "-c", script]))
-    (row,) = client.wait([job])
+    (row,) = client.wait_rows([job])
     print(json.dumps({
         "R": client.resource_status()["R"],
         "attributes": {
@@ -327,15 +327,15 @@ def test_an_interrupt_while_waiting_cancels_the_job(start, number):
         command = [*PENSTOCK, "alloc", "true"]
         env = {**os.environ, "PENSTOCK_URI": instance.uri}
         with Client(instance.uri) as client:
-            (first,) = [row["id"] for row in client.jobs()]
+            (first,) = [row["id"] for row in client.job_rows()]
             with subprocess.Popen(command, env=env) as process:
                 # The one after the first: it waits for the resources, and the command for it.
-                while len(client.jobs()) < 2:
+                while len(client.job_rows()) < 2:
                     pass
-                (job,) = {row["id"] for row in client.jobs()} - {first}
+                (job,) = {row["id"] for row in client.job_rows()} - {first}
                 process.send_signal(number)
                 assert process.wait(60) == 128 + number
-            (row,) = client.wait([job])
+            (row,) = client.wait_rows([job])
         assert row["exception_type"] == "cancel"
         instance.lines("cancel", busy)
 
@@ -368,12 +368,12 @@ def test_a_new_time_limit_of_the_job_applies_to_its_instance_s_resources(cluster
         "from penstock import ResourceSet\n"
         "parent, job = os.environ['OUTER'], None\n"
         "with Client(parent) as outer, Client() as own:\n"
-        "    (row,) = outer.jobs(constraint={'states': ['running']})\n"
+        "    (row,) = outer.job_rows(constraint={'states': ['running']})\n"
         "    outer.update(row['id'], duration=7200)\n"
-        "    (row,) = outer.jobs(ids=[row['id']])\n"
+        "    (row,) = outer.job_rows(ids=[row['id']])\n"
         "    while ResourceSet(own.resource_status()['R']).expiration != row['expiration']: pass\n"
         "    job = own.submit(from_command(['true']))\n"
-        "    (inner,) = own.wait([job])\n"
+        "    (inner,) = own.wait_rows([job])\n"
         "    print(row['expiration'] - row['t_run'], inner['expiration'] == row['expiration'])\n"
     )
     env = f"--env=OUTER={cluster.uri}"

@@ -44,7 +44,7 @@ def expect_running(client, expected):
     """Waits until these jobs run: the job manager follows the scheduler with a delay."""
     end, found = time.monotonic() + 60, []
     while found != expected and time.monotonic() < end:
-        rows = client.jobs(constraint={"states": ["running"]}, attrs=["name"])
+        rows = client.job_rows(constraint={"states": ["running"]}, attrs=["name"])
         found = sorted(row["name"] for row in rows)
     assert found == expected
 
@@ -153,7 +153,7 @@ def test_a_job_that_would_exceed_the_expiration_of_the_resources(start, overlong
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         job = client.submit(spec(duration=2 * HOUR))
         if overlong == "deny":
-            row = client.wait_one(job)
+            row = client.wait_row(job)
             assert row["exception_type"] == "alloc"
             assert "end" in row["exception_note"]
         else:
@@ -188,7 +188,7 @@ def test_queues_without_a_node_in_common_do_not_wait_for_each_other(start, tmp_p
         # With a queue that has them all, all are one order.
         file.write_text(QUEUES)
         instance.lines("config", "reload", str(file))
-        client.cancel([row["id"] for row in client.jobs(constraint={"name": ["other"]})])
+        client.cancel([row["id"] for row in client.job_rows(constraint={"name": ["other"]})])
         until(client, queued=1, running=1)
         submit(client, "other", queue="debug")
         until(client, queued=2, running=1)

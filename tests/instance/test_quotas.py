@@ -134,7 +134,7 @@ def test_the_daemon_may_open_more_files_than_its_tasks(site):
             assert row == [str(hard), str(hard)]
             with Client(instance.uri, timeout=60) as client:
                 job = client.submit(from_command(["sh", "-c", "ulimit -Sn"], environment={}))
-                assert client.wait_one(job)["success"]
+                assert client.wait_row(job)["success"]
             assert instance.lines("logs", str(job)) == [str(lower)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -256,7 +256,7 @@ def test_memos_of_a_guest_and_of_all_guests_are_limited(site):
         set_memo(owner, three, 9000)
         set_memo(client, three, 8000)
         client.cancel([three, two])
-        client.wait([three, two])
+        client.wait_rows([three, two])
         set_memo(client, one, 8000)
 
 
@@ -305,7 +305,7 @@ def test_jobs_of_a_guest_are_limited(site):
             client.rpc("job-ingest.submit", many)
         assert caught.value.errno == errno.EAGAIN
         client.cancel(ids[:4])
-        for row in client.wait(ids[:4]):
+        for row in client.wait_rows(ids[:4]):
             assert not row["success"]
         assert len(client.rpc("job-ingest.submit", many)["ids"]) == 6
         with Client(instance.uri) as owner, guest(instance, OTHER) as other:

@@ -132,10 +132,10 @@ def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_pa
         break_the_rules(peer(instance), long, jobs)
         more = [submit(client, cores=1 + number % 3, run="5ms") for number in range(60)]
         with good_scheduler(instance):
-            rows = list(client.wait([*jobs, *more]))
+            rows = list(client.wait_rows([*jobs, *more]))
             assert {row["result"] for row in rows} == {1}
         assert client.cancel([long]).done == 1
-        rows += list(client.wait([long]))
+        rows += list(client.wait_rows([long]))
         held = defaultdict(list)
         for row in rows:
             r = ResourceSet(client.lookup(row["id"], "R")["R"])
@@ -190,7 +190,7 @@ def test_a_scheduler_that_unregisters_suspends_scheduling(start, peer, how):
             submit(client, cores=1)
         else:
             client.cancel([job])
-            list(client.wait([job]))
+            list(client.wait_rows([job]))
         assert client.stats()["sched"]["state"] == "suspended"
         last = [row["text"] for row in client.dmesg()][-1]
         assert f"sched.{how} failed with errnum 38" in last
@@ -206,18 +206,18 @@ def test_a_running_job_is_updated_without_a_scheduler(start, peer):
         # The scheduler is ready, and not registered: the broker answers for it.
         scheduler.granted("service.remove", {"service": "sched"})
         client.update(job, duration=500)
-        assert client.info(job)["duration"] == 500
+        assert client.job_row(job)["duration"] == 500
         scheduler.socket.close()
         # A scheduler that registers without a hello gets no requests; its exit changes nothing.
         silent = peer(instance)
         silent.granted("service.add", {"service": "sched"})
         client.update(job, duration=600)
-        assert client.info(job)["duration"] == 600
+        assert client.job_row(job)["duration"] == 600
         silent.granted("broker.ping", {})
         assert silent.requests == []
         silent.socket.close()
         client.update(job, duration=700)
-        assert client.info(job)["duration"] == 700
+        assert client.job_row(job)["duration"] == 700
 
 
 def test_a_job_whose_service_is_not_registered_is_started_by_the_next_or_cancelled(
@@ -240,7 +240,7 @@ def test_a_job_whose_service_is_not_registered_is_started_by_the_next_or_cancell
         assert client.stats()["exec"]["service"] is None
         other = submit(client, cores=1)
         client.cancel([other])
-        (row,) = client.wait([other])
+        (row,) = client.wait_rows([other])
         assert row["state"] == 64
         good = peer(instance)
         good.granted("service.add", {"service": "good"})
@@ -253,7 +253,7 @@ def test_a_stray_hello_does_not_block_our_scheduler(start, peer):
     options = ("--nodes", "1", "--cores", "1", "--sched", "process")
     with start(*options) as instance, Client(instance.uri) as client:
         first = submit(client, cores=1)
-        list(client.wait([first]))
+        list(client.wait_rows([first]))
         stranger = peer(instance)
         hello = ("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
         assert stranger.rejected(*hello)[0] == 16
@@ -262,14 +262,14 @@ def test_a_stray_hello_does_not_block_our_scheduler(start, peer):
         ready = ("job-manager.sched-ready", {"mode": "unlimited"})
         assert stranger.rejected(*ready)[0] == 71
         assert stranger.requests == []
-        (row,) = client.wait([submit(client, cores=1)])
+        (row,) = client.wait_rows([submit(client, cores=1)])
         assert row["result"] == 1
         assert any("sched-hello rejected" in row["text"] for row in client.dmesg())
 
 
 def test_requests_of_other_clients_free_no_cores_of_our_scheduler(start, peer):
     with start("--nodes", "1", "--cores", "2") as instance, Client(instance.uri) as client:
-        list(client.wait([submit(client, cores=1)]))
+        list(client.wait_rows([submit(client, cores=1)]))
         stranger = peer(instance)
         spec = from_command(["mock"], cores_per_task=2, environment={})
         for number in (1, 1, 2):
@@ -277,7 +277,7 @@ def test_requests_of_other_clients_free_no_cores_of_our_scheduler(start, peer):
             (answer,) = stranger.ask("sched.alloc", {**payload, "jobspec": spec})
             assert answer.object()["type"] == ALLOC_DENY
             assert "no job" in answer.object()["note"]
-        (row,) = client.wait([submit(client, cores=2)])
+        (row,) = client.wait_rows([submit(client, cores=2)])
         assert row["result"] == 1
 
 
@@ -293,7 +293,7 @@ def test_a_cancelled_job_has_no_annotations(start, peer):
         annotations = {"sched": {"resource_summary": "rank0/core0"}}
         payload = {"id": job, "type": ALLOC_SUCCESS, "annotations": annotations}
         scheduler.send(request.respond(payload))
-        (row,) = client.wait([job])
+        (row,) = client.wait_rows([job])
         assert not row.get("annotations")
 
 
@@ -366,7 +366,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         # The job holds the FIFO open until it is ended.
         (name,) = instance.lines("submit", "sh", "-c", f"exec sleep 1000 > {gate}")
         pipe = gate.open()
-        (job,) = [row["id"] for row in client.jobs()]
+        (job,) = [row["id"] for row in client.job_rows()]
         assert fluid_f58(job) == name
         assert any(event["name"] == "start" for event in client.eventlog(job, follow=True))
         bad = peer(instance)
@@ -397,7 +397,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         answer("release", ranks="all", final=True)
         answer("release", ranks="all", final=True)
         answer("exception", severity=0, type="late")
-        (row,) = client.wait([job])
+        (row,) = client.wait_rows([job])
         assert (row["result"], row["returncode"]) == (1, 0)
         events = [
             json.loads(line)
@@ -424,7 +424,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
             ("release", {"ranks": "all", "final": True}),
         ]:
             good.send(request.respond({"id": last, "type": kind, "data": data}, streaming=True))
-        assert next(iter(client.wait([last])))["result"] == 1
+        assert next(iter(client.wait_rows([last])))["result"] == 1
     logged = log.read_text()
     for fault in [
         "unknown type",
@@ -446,7 +446,7 @@ def test_exec_hello_requires_a_registered_service(start, peer):
         assert rejected == (1, "service `job-exec` is not registered by this connection")
         stranger.socket.close()
         job = submit(client, cores=1, run="0s")
-        assert [row["returncode"] for row in client.wait([job])] == [0]
+        assert [row["returncode"] for row in client.wait_rows([job])] == [0]
 
 
 def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
@@ -461,7 +461,7 @@ def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
         service.send(begun.respond({"id": job, "type": "start", "data": {}}, streaming=True))
         assert service.state(job) == 16
     with start(*options) as instance, Client(instance.uri) as client:
-        assert client.info(job)["state"] == 16
+        assert client.job_row(job)["state"] == 16
         service = peer(instance)
         service.granted("service.add", {"service": "mine"})
         service.granted("job-manager.exec-hello", {"service": "mine"})
@@ -472,4 +472,4 @@ def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
         for kind, data in responses:
             payload = {"id": job, "type": kind, "data": data}
             service.send(again.respond(payload, streaming=True))
-        assert [row["returncode"] for row in client.wait([job])] == [3]
+        assert [row["returncode"] for row in client.wait_rows([job])] == [3]

@@ -66,7 +66,7 @@ def names(client, job):
 
 
 def row(client, job):
-    (found,) = client.jobs(ids=[job])
+    (found,) = client.job_rows(ids=[job])
     return found
 
 
@@ -82,7 +82,7 @@ def running(client, **shape):
 
 
 def results(client, jobs):
-    rows = {found["id"]: found for found in client.wait(jobs)}
+    rows = {found["id"]: found for found in client.wait_rows(jobs)}
     return [rows[job]["result"] for job in jobs]
 
 

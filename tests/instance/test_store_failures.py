@@ -80,9 +80,9 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
         assert (listed["job-manager"], listed["log"]) == ("failed", "running")
         # Questions are answered, from what is stored.
         with Client(instance.uri, timeout=60) as client:
-            rows = client.jobs(attrs=["id"])
+            rows = client.job_rows(attrs=["id"])
             assert {row["id"] for row in rows} >= {running, *acknowledged}
-            assert client.info(running)["id"] == running
+            assert client.job_row(running)["id"] == running
             events = list(client.eventlog(running))
             assert "start" in {event["name"] for event in events}
             with pytest.raises(RpcError) as caught:
@@ -97,12 +97,12 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
         (instance.state / "ballast").unlink()
         with Client(instance.uri, timeout=60) as client:
             wait_for_store(client)
-            ended = client.wait_one(running)
+            ended = client.wait_row(running)
             assert ended["success"], ended
-            known = {row["id"] for row in client.jobs()}
+            known = {row["id"] for row in client.job_rows()}
             assert known >= {running, *acknowledged}
             later = client.submit(from_command(["true"]))
-            assert client.wait_one(later)["success"]
+            assert client.wait_row(later)["success"]
 
 
 def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):
@@ -126,16 +126,16 @@ def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):
         assert not (instance.state / "reserve").exists()
         # The end of the job is recorded, other jobs are cancelled, and none is accepted or started.
         release.touch()
-        assert client.wait_one(running)["success"]
+        assert client.wait_row(running)["success"]
         with pytest.raises(RpcError, match="the disk is full: no jobs are accepted"):
             client.submit(from_command(["true"]))
         client.urgency(held[:1], 16)
         client.cancel([*held[1:], *acknowledged])
-        assert not client.wait_one(held[1])["success"]
-        assert client.info(held[0])["state"] == job_state.SCHED
+        assert not client.wait_row(held[1])["success"]
+        assert client.job_row(held[0])["state"] == job_state.SCHED
         (instance.state / "ballast").unlink()
-        assert client.wait_one(held[0])["success"]
-        assert client.wait_one(client.submit(from_command(["true"])))["success"]
+        assert client.wait_row(held[0])["success"]
+        assert client.wait_row(client.submit(from_command(["true"])))["success"]
         assert (instance.state / "reserve").exists()
     assert "the store uses its reserve" in (tmp_path / "log").read_text()
 
@@ -169,7 +169,7 @@ def test_a_locked_database_is_waited_for(start, tmp_path):
             assert client.rpc("broker.stats-get")["failed"] >= 1
             # Questions are answered while the daemon tries to write again.
             for _ in range(3000):
-                assert client.jobs() == []
+                assert client.job_rows() == []
             other.execute("ROLLBACK")
             other.close()
             wait_for_store(client)
@@ -204,7 +204,7 @@ def test_output_of_unknown_jobs_stays(start, tmp_path):
         Client(instance.uri, timeout=60) as client,
     ):
         job = client.submit(from_command(["echo", "known"]))
-        assert client.wait_one(job)["success"]
+        assert client.wait_row(job)["success"]
     output = instance.state / "exec" / "output"
     (output / "99.stdout").write_text("unknown\n")
     # The store goes back in time.

@@ -80,7 +80,7 @@ def test_lost_commits_are_noticed_and_accepted(start, damage):
     succeed(state, "restore", "--as-is")
     succeed(state, "check")
     with start(*NODES) as instance, Client(instance.uri) as client:
-        assert client.jobs() == []
+        assert client.job_rows() == []
         assert submit(client) > 0
 
 
@@ -96,7 +96,7 @@ def test_a_removed_database_is_not_made_again(start):
     assert "penstock store restore BACKUP" in said
     succeed(instance.state, "restore", str(instance.state / "copy"))
     with start(*NODES) as instance, Client(instance.uri) as client:
-        assert len(client.jobs()) == 1
+        assert len(client.job_rows()) == 1
 
 
 @pytest.mark.parametrize("name", ["jobs.sqlite", "jobs.sqlite-wal"])
@@ -113,7 +113,7 @@ def test_a_file_that_is_removed_during_use_is_noticed(start, name, tmp_path):
         if name == "jobs.sqlite-wal":
             # Nothing is lost: the log was still open.
             later = wait_for_submission(client)
-            assert {row["id"] for row in client.jobs()} >= {known, later}
+            assert {row["id"] for row in client.job_rows()} >= {known, later}
         kill(instance)
     assert "was removed or replaced while the instance ran" in log.read_text()
     if name == "jobs.sqlite":
@@ -144,20 +144,20 @@ def test_a_backup_is_made_while_the_instance_runs_and_restored_when_it_has_ended
         assert "is in use by another instance" in rejected.stderr
         assert "penstock stop" in rejected.stderr
         client.queue_start(everything=True)
-        assert client.wait_one(waiting)["success"]
+        assert client.wait_row(waiting)["success"]
         client.cancel([pending])
         later = submit(client)
     said = succeed(instance.state, "restore", str(backup)).stderr
     assert "jobs.sqlite.before-" in said
     with start(*NODES) as instance, Client(instance.uri) as client:
         # A job that was pending may have run since: it does not run again by itself.
-        rows = {row["id"]: row for row in client.jobs()}
+        rows = {row["id"]: row for row in client.job_rows()}
         assert rows.keys() == {pending, waiting}
         assert {row["urgency"] for row in rows.values()} == {0}
         assert submit(client, urgency=0) > later
         client.queue_start(everything=True)
         client.urgency([waiting], 16)
-        assert client.wait_one(waiting)["success"]
+        assert client.wait_row(waiting)["success"]
         assert "pending jobs are held" in "\n".join(instance.lines("dmesg"))
     # They are held once.
     with start(*NODES) as instance:
@@ -174,10 +174,10 @@ def test_a_running_job_of_a_backup_does_not_run_twice(start, tmp_path):
             assert any(event["name"] == "start" for event in events)
         assert instance.penstock("store", "backup", str(backup)).returncode == 0
         release.touch()
-        assert client.wait_one(job)["success"]
+        assert client.wait_row(job)["success"]
     succeed(instance.state, "restore", str(backup))
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
-        ended = client.wait_one(job)
+        ended = client.wait_row(job)
         assert ran.read_text() == "run\n"
         # The execution service reports the end, or no longer knows the job.
         assert ended["success"] or ended["exception_type"] == "lost"
@@ -187,7 +187,7 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
     text = tmp_path / "text"
     with start(*NODES) as instance, Client(instance.uri) as client:
         job = submit(client)
-        assert client.wait_one(job)["success"]
+        assert client.wait_row(job)["success"]
         exported = instance.lines("store", "export")
         assert {"jobs", "events", "jobspecs"} <= {
             key for line in exported for key in json.loads(line)
@@ -199,7 +199,7 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
     again = store(other, "import", str(text))
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
     with start(*NODES, name="other") as instance, Client(instance.uri) as client:
-        assert [row["id"] for row in client.jobs()] == [job]
+        assert [row["id"] for row in client.job_rows()] == [job]
         assert instance.lines("eventlog", str(job))
     cut = tmp_path / "cut"
     cut.write_text("".join(text.read_text().splitlines(keepends=True)[:-1]))
@@ -228,7 +228,7 @@ def test_a_damaged_page_is_named_and_repaired(start):
     assert "are lost" in done.stderr or "is left out" in done.stderr
     succeed(instance.state, "check")
     with start(*NODES) as instance, Client(instance.uri) as client:
-        assert 300 < len(client.jobs(max_entries=0)) <= 500
+        assert 300 < len(client.job_rows(max_entries=0)) <= 500
     assert "has no problem" in succeed(instance.state, "repair").stderr
 
 
@@ -242,7 +242,7 @@ def test_a_bad_row_costs_its_job_and_is_named_by_the_check(start):
     assert checked.returncode == 1
     assert "is left out" in checked.stdout
     with start(*NODES) as instance, Client(instance.uri) as client:
-        assert {row["id"] for row in client.jobs()} == {jobs[0], jobs[2]}
+        assert {row["id"] for row in client.job_rows()} == {jobs[0], jobs[2]}
         assert "is left out" in "\n".join(instance.lines("dmesg"))
 
 
@@ -254,9 +254,9 @@ def test_an_instance_migrates_each_released_format(start, dump, tmp_path):
     database.executescript(dump.read_text())
     database.close()
     with start(*NODES) as instance, Client(instance.uri) as client:
-        assert len(client.jobs()) == 3
+        assert len(client.job_rows()) == 3
         assert "drain" in "\n".join(instance.lines("resource", "status"))
-        assert client.wait_one(submit(client))["success"]
+        assert client.wait_row(submit(client))["success"]
         assert instance.penstock("store", "check").returncode == 0
 
 

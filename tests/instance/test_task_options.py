@@ -71,7 +71,7 @@ def test_files_of_a_jobspec_are_in_the_directory_of_the_job(local):
     }
     with Client(local.uri) as client:
         job = client.submit(spec)
-        row = client.wait_one(job)
+        row = client.wait_row(job)
     assert row["returncode"] == 0
     words = local.lines("logs", JobId(job).f58)
     directory = local.state / "exec" / "jobs" / str(int(job))
@@ -83,7 +83,7 @@ def test_files_of_a_jobspec_are_in_the_directory_of_the_job(local):
     spec["attributes"]["system"]["files"] = {"../x": {"mode": 0o100600, "data": "x"}}
     with Client(local.uri) as client:
         job = client.submit(spec)
-        client.wait_one(job)
+        client.wait_row(job)
     (row,) = map(json.loads, local.lines("info", "--json", JobId(job).f58))
     assert "file `../x`: expected a relative path without `..`" in json.dumps(row)
 

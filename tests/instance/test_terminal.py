@@ -22,13 +22,14 @@ def sim(start):
 def test_names_notes_and_reasons_are_escaped_and_tables_keep_their_rows(sim):
     with Client(sim.uri) as client:
         spec = from_command(["true"], name=EVIL, duration=3600.0, environment={}, cwd="/")
-        job = str(client.submit(spec, urgency=0))
-        client.memo(int(job), {EVIL: EVIL})
-        client.cancel([int(job)], note=EVIL)
-        client.wait_one(int(job))
+        submitted = client.submit(spec, urgency=0)
+        client.memo(submitted, {EVIL: EVIL})
+        client.cancel([submitted], note=EVIL)
+        client.wait_one(submitted)
         client.drain("1", EVIL)
         client.queue_stop(reason=EVIL)
         client.log_append(EVIL)
+    job = str(submitted)
     shown = {
         "jobs": ["jobs", "-a", "-o", "{name} {info} {annotations}"],
         "table": ["jobs", "-a"],

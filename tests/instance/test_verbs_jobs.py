@@ -36,14 +36,14 @@ def test_rows_have_typed_keys_only(sim):
         held = client.submit(SPEC, urgency=0)
         after = f"after:{fluid_f58(held)}"
         waits = client.submit(from_command(["true"], dependencies=[after], environment={}, cwd="/"))
-        list(client.wait([ran, failed]))
-        rows = {row["id"]: row for row in client.jobs()}
+        list(client.wait_rows([ran, failed]))
+        rows = {row["id"]: row for row in client.job_rows()}
         assert set(rows) == {ran, failed, held, waits}
         keys = {key for row in rows.values() for key in row}
         assert keys <= set(JobRow.__annotations__)
         assert all(set(row) >= JobRow.__required_keys__ for row in rows.values())
-        assert client.info(ran) == rows[ran] == client.wait_one(ran)
-        assert client.jobs(ids=[held], attrs=["name"]) == [{"id": held, "name": "true"}]
+        assert client.job_row(ran) == rows[ran] == client.wait_row(ran)
+        assert client.job_rows(ids=[held], attrs=["name"]) == [{"id": held, "name": "true"}]
 
 
 def test_urgency_holds_and_releases(sim):
@@ -67,7 +67,7 @@ def test_priorities_come_in_bulk(sim):
         ids = client.submit(SPEC, count=3)
         done, errors = client.prioritize([*((job, 100 + n) for n, job in enumerate(ids)), (1, 5)])
         assert (done, set(errors)) == (3, {1})
-        assert [client.info(job)["priority"] for job in ids] == [100, 101, 102]
+        assert [client.job_row(job)["priority"] for job in ids] == [100, 101, 102]
 
 
 def test_memos_are_set_and_removed(sim):
@@ -84,9 +84,9 @@ def test_time_limits_of_pending_and_running_jobs_change(sim):
     sim.lines("update", pending, "duration=+30m")
     assert row(sim, pending)["duration"] == 5400
     with Client(sim.uri) as client:
-        before = client.info(fluid_parse(running))["expiration"]
+        before = client.job_row(fluid_parse(running))["expiration"]
         sim.lines("update", running, "duration=2h")
-        assert client.info(fluid_parse(running))["expiration"] == before + 3600
+        assert client.job_row(fluid_parse(running))["expiration"] == before + 3600
     done = sim.penstock("update", running, "ƒ1", "duration=1h")
     assert done.returncode == 1
     assert done.stderr.startswith("penstock update: ƒ1: no such job")
@@ -191,9 +191,9 @@ def test_users_raise_exceptions_of_their_own(sim):
         assert client.raise_exception([job], "remark", severity=5, note="hm") == (1, {})
         done, errors = client.raise_exception([other, 1], "broken", note="alas")
         assert (done, set(errors)) == (1, {1})
-        ended = client.wait_one(other)
+        ended = client.wait_row(other)
         assert (ended["exception_type"], ended["exception_note"]) == ("broken", "alas")
-        assert "t_cleanup" not in client.info(job)
+        assert "t_cleanup" not in client.job_row(job)
 
 
 def test_feasibility_tells_which_jobs_can_never_run(sim):
@@ -213,10 +213,10 @@ def test_a_job_s_history_is_newest_first(sim):
 def test_jobs_are_selected_by_time_state_and_number(sim):
     with Client(sim.uri) as client:
         old = client.submit(from_command(["true"], environment={}, cwd="/"))
-        ended = client.wait_one(old)["t_inactive"]
+        ended = client.wait_row(old)["t_inactive"]
         new = client.submit(SPEC)
-        assert {row["id"] for row in client.jobs(since=ended - 1)} == {old, new}
-        assert [row["id"] for row in client.jobs(since=ended)] == [new]
+        assert {row["id"] for row in client.job_rows(since=ended - 1)} == {old, new}
+        assert [row["id"] for row in client.job_rows(since=ended)] == [new]
     assert sim.lines("jobs", "-n", "-o", "{id.dec}", f"--since=@{ended!r}") == [f"{new:d}"]
     assert len(sim.lines("jobs", "-n", "--since", "1h")) == 2
     (line,) = sim.lines("jobs", "--stats")
@@ -234,7 +234,7 @@ def test_the_instance_ends_a_stream_that_its_client_has_left(sim):
             async with connect(sim.uri) as client:
                 job = await client.submit(SPEC, urgency=0)
                 for stream in (
-                    lambda: client.wait([job]),
+                    lambda: client.wait_rows([job]),
                     lambda: client.eventlog(job, follow=True),
                 ):
                     for _ in range(3):
@@ -245,7 +245,7 @@ def test_the_instance_ends_a_stream_that_its_client_has_left(sim):
                 # The streams have ended; late responses would arrive before these events.
                 await client.urgency([job], 1)
                 await client.cancel([job])
-                assert (await client.wait_one(job))["id"] == job
+                assert (await client.wait_row(job))["id"] == job
                 assert len(client._calls) == 0
 
     trio.run(main)
@@ -255,8 +255,8 @@ def test_both_clients_see_the_same(sim):
     async def over_trio(job):
         async with connect(sim.uri) as client:
             return [
-                await client.jobs(),
-                await client.info(job),
+                await client.job_rows(),
+                await client.job_row(job),
                 [event async for event in client.eventlog(job)],
                 await client.lookup(job, "jobspec"),
                 await client.resource_status(),
@@ -265,10 +265,10 @@ def test_both_clients_see_the_same(sim):
 
     with Client(sim.uri) as client:
         job = client.submit(from_command(["true"], environment={}, cwd="/"))
-        client.wait_one(job)
+        client.wait_row(job)
         blocking = [
-            client.jobs(),
-            client.info(job),
+            client.job_rows(),
+            client.job_row(job),
             list(client.eventlog(job)),
             client.lookup(job, "jobspec"),
             client.resource_status(),
@@ -299,7 +299,7 @@ def test_begin_time_relative_to_now(sim):
     (dependency,) = json.loads(spec)["attributes"]["system"]["dependencies"]
     assert dependency["value"].isdecimal()
     with Client(sim.uri) as client:
-        shown = client.info(fluid_parse(job))
+        shown = client.job_row(fluid_parse(job))
         assert shown["state"] == 2
         (text,) = shown["dependencies"]
         assert float(text.partition("=")[2]) > time.time() + 3000

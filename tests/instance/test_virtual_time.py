@@ -87,7 +87,7 @@ def test_a_time_limit_expires_hours_later():
         async with instance_on(machine, SIMULATED) as client:
             short = await client.submit(jobspec("true", duration=5 * HOUR, run_s=60))
             long = await client.submit(jobspec("true", duration=5 * HOUR, run_s=9 * HOUR))
-            rows = {row["id"]: row async for row in client.wait([short, long])}
+            rows = {row["id"]: row async for row in client.wait_rows([short, long])}
             assert rows[short]["waitstatus"] == 0
             assert rows[long]["exception_type"] == "timeout"
             assert rows[long]["t_cleanup"] - rows[long]["t_run"] == pytest.approx(5 * HOUR, abs=1)
@@ -105,7 +105,7 @@ def test_pending_jobs_survive_a_restart_and_running_ones_are_cancelled():
             await trio.sleep(HOUR)
         await trio.sleep(24 * HOUR)
         async with instance_on(machine) as client:
-            rows = {row["id"]: row async for row in client.wait([running, pending])}
+            rows = {row["id"]: row async for row in client.wait_rows([running, pending])}
         assert rows[running]["exception_type"] == "cancel"
         assert rows[pending]["success"]
         assert rows[pending]["t_run"] - rows[running]["t_run"] == pytest.approx(25 * HOUR, abs=5)
@@ -132,7 +132,7 @@ def test_jobs_of_an_instance_that_ends_without_them_continue(end):
         # At a restart the service ends before the next daemon, which starts its own, starts.
         assert (machine.processes.services[0].status is not None) == (end == "restart")
         async with instance_on(machine) as client:
-            rows = {row["id"]: row async for row in client.wait([ended, running])}
+            rows = {row["id"]: row async for row in client.wait_rows([ended, running])}
             names = {job: await names_of_events(client, job) for job in rows}
         tasks = machine.processes.tasks
         for job, row in rows.items():
@@ -154,7 +154,7 @@ def test_a_service_that_is_killed_is_started_again():
             await trio.sleep(HOUR)
             (service,) = machine.processes.services
             service.end(signal.SIGKILL)
-            row = await client.wait_one(job)
+            row = await client.wait_row(job)
             assert row["success"]
             assert row["t_cleanup"] - row["t_run"] == pytest.approx(2 * HOUR, abs=1)
             assert (await names_of_events(client, job)).count("start") == 1
@@ -168,14 +168,14 @@ def test_a_service_gets_the_settings_that_have_changed_since_its_start():
 
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
-            assert (await client.wait_one(await client.submit(jobspec("true"))))["success"]
+            assert (await client.wait_row(await client.submit(jobspec("true"))))["success"]
             await client.config_reload(tomllib.loads(config))
             await wait_all_tasks_blocked()
             (first,) = machine.processes.services
             assert first.service is not None
             assert first.service.settings == [{"kill-timeout": 2.0, "output-limit": 1000}]
             first.end(signal.SIGKILL)
-            assert (await client.wait_one(await client.submit(jobspec("true"))))["success"]
+            assert (await client.wait_row(await client.submit(jobspec("true"))))["success"]
             _, second = machine.processes.services
             assert second.command[-4:] == ["--kill-timeout", "2.0", "--output-limit", "1000"]
             assert second.service is not None
@@ -189,7 +189,7 @@ def test_a_prolog_is_ended_at_its_timeout():
 
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine, dataclasses.replace(SIMULATED, config=config)) as client:
-            row = await client.wait_one(await client.submit(jobspec("true")))
+            row = await client.wait_row(await client.submit(jobspec("true")))
         assert row["exception_type"] == "prolog"
         (prolog,) = machine.processes.started
         assert prolog.signals == [signal.SIGTERM]
@@ -205,7 +205,7 @@ def test_two_runs_are_the_same_to_the_byte():
             async with instance_on(machine, SIMULATED) as client:
                 spec = jobspec("true", duration=HOUR / 2, run_s=HOUR)
                 jobs = await client.submit(spec, count=20)
-                async for _row in client.wait(jobs):
+                async for _row in client.wait_rows(jobs):
                     pass
                 documents = [await client.lookup(job, "eventlog") for job in jobs]
                 found.extend(document["eventlog"] for document in documents)
@@ -227,7 +227,7 @@ def test_resources_environment_and_identity_are_those_of_the_host():
     async def scenario(machine: SimulatedMachine) -> None:
         machine.host.environment["SITE"] = "here"
         async with instance_on(machine, DISCOVERED) as client:
-            row = await client.wait_one(await client.submit(jobspec("true", cores_per_task=2)))
+            row = await client.wait_row(await client.submit(jobspec("true", cores_per_task=2)))
             assert (row["nodelist"], row["success"]) == ("simulated", True)
             (service,) = machine.processes.services
             assert service.environment["SITE"] == "here"
@@ -264,7 +264,7 @@ def test_a_nested_instance_binds_itself_to_the_cores_of_its_job():
         options = dataclasses.replace(DISCOVERED, parent=parent)
         async with instance_on(machine, options) as client:
             assert machine.host.bound == IDset("2-3")
-            assert (await client.wait_one(await client.submit(jobspec("true"))))["success"]
+            assert (await client.wait_row(await client.submit(jobspec("true"))))["success"]
 
     in_virtual_time(scenario)
 
@@ -310,7 +310,7 @@ def test_a_clock_that_is_set_far_forward_rejects_submissions_until_it_is_right()
             assert caught.value.errno == errno.EAGAIN
             machine.clock.set(-step)
             await client.submit(jobspec("true"))
-            assert (await client.wait_one(job))["success"]
+            assert (await client.wait_row(job))["success"]
             # New ids follow the greatest one.
             machine.clock.set(-step)
             assert await client.submit(jobspec("true")) > job

@@ -81,7 +81,7 @@ def test_rows_of_jobs(tmp_path: Path) -> None:
     for answers in responses("job-list.list"):
         with client_of(tmp_path, answers) as client:
             rows = [row for payload in objects(answers) for row in payload["jobs"]]
-            assert list(client.jobs()) == rows
+            assert list(client.job_rows()) == rows
 
 
 def test_events_of_a_job(tmp_path: Path) -> None:

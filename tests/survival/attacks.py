@@ -146,7 +146,7 @@ def long_names(uri: str, number: int) -> None:
             with suppress(Error):
                 ids.append(client.submit(spec, urgency=0))
         for _ in range(10):
-            client.jobs()
+            client.job_rows()
         client.cancel(ids)
 
 

@@ -94,7 +94,7 @@ class Audit:
         by_job: dict[int, list[LedgerLine]] = defaultdict(list)
         for line in self.ledger:
             by_job[line.job].append(line)
-        rows = {row["id"]: row for row in client.jobs()}
+        rows = {row["id"]: row for row in client.job_rows()}
         for job in sorted(self.submitted.keys() - rows.keys()):
             self._report(job, "was acknowledged, but is not in the store")
         for job in sorted(by_job.keys() - rows.keys()):

@@ -342,7 +342,7 @@ class Campaign:
         report = self._report
         with self._site.client() as client:
             # Also jobs whose submission was not acknowledged.
-            for row in client.jobs(constraint={"states": ["pending"]}):
+            for row in client.job_rows(constraint={"states": ["pending"]}):
                 if row["urgency"] == 0 and row["id"] not in self._submitted:
                     client.cancel([row["id"]])
             client.rpc("job-manager.drain", {})

@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
                     client.cancel([job], note="interrupted")
                 raise
         if uri is None:
-            (row,) = client.wait([job])
+            (row,) = client.wait_rows([job])
             why = reason(row) or "it has ended, and no instance ran in it"
             print(f"penstock alloc: {id_text(job)}: {safe(why)}", file=sys.stderr)
             return exit_code(row) or 1
@@ -145,7 +145,7 @@ def _run(command: list[str], client: Client, job: int, uri: str) -> int:
 def _watch(uri: str, job: int, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
     """Ends the command when the job has ended, as the end of a terminal does."""
     with suppress(Error, OSError), Client(uri) as client:
-        (row,) = client.wait([job])
+        (row,) = client.wait_rows([job])
         if not ended.is_set():
             why = reason(row) or "it has ended"
             print(f"penstock alloc: {id_text(job)}: {safe(why)}", file=sys.stderr)
@@ -159,6 +159,6 @@ def _end(client: Client, job: int, uri: str) -> None:
             nested.shutdown()
     except (Error, OSError):
         client.cancel([job], note="the instance does not answer")
-    for _ in client.wait([job]):
+    for _ in client.wait_rows([job]):
         pass
     _tell(f"{id_text(job)}: released")

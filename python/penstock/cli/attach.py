@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
         spec = json.loads(client.lookup(args.id, "jobspec")["jobspec"])
         attachment = Attachment(client, "attach", args.clock, unbuffered=args.unbuffered)
         if args.task is not None:
-            (row,) = client.jobs(ids=[args.id])
+            (row,) = client.job_rows(ids=[args.id])
             if args.task >= row["ntasks"]:
                 last = row["ntasks"] - 1
                 raise Error(f"{id_text(args.id)} has no task {args.task}: expected 0 to {last}")
@@ -231,7 +231,9 @@ class Attachment:
                 _wait_for_start(self._client, awaited)
                 continue
             time.sleep(RETRY_PAUSE_S)
-            if all(row["state"] == job_state.INACTIVE for row in self._client.jobs(ids=self._ids)):
+            if all(
+                row["state"] == job_state.INACTIVE for row in self._client.job_rows(ids=self._ids)
+            ):
                 following.clear()
         for job, errnum in lost.items():
             self._show_rest(job, MAX_ATTEMPTS if errnum == EHOSTUNREACH else 1)
@@ -337,7 +339,9 @@ class Attachment:
                 return
             errors = client.kill(self._ids, number).errors
             pending = [
-                row["id"] for row in client.jobs(ids=list(errors)) if row["state"] < job_state.RUN
+                row["id"]
+                for row in client.job_rows(ids=list(errors))
+                if row["state"] < job_state.RUN
             ]
             # A job without tasks ends as its tasks would.
             if pending and number in (signal.SIGTERM, signal.SIGHUP):

@@ -61,5 +61,5 @@ def _cancel_many(client: Client, args: argparse.Namespace, states: list[str]) ->
         parts.append({"userid": [args.user]})
     elif not args.all:
         parts.append({"userid": [os.getuid()]})
-    rows = client.iter_jobs(constraint={"and": parts}, attrs=["id"])
+    rows = client.iter_job_rows(constraint={"and": parts}, attrs=["id"])
     return client.cancel([row["id"] for row in rows], note=args.message)

@@ -247,6 +247,6 @@ def _jobs_in_all_states(client: Client) -> list[tuple[str, str]]:
 
 
 def _jobs(client: Client, constraint: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = client.jobs(constraint=constraint, max_entries=MAX_VALUES, attrs=["name"])
+    rows = client.job_rows(constraint=constraint, max_entries=MAX_VALUES, attrs=["name"])
     names = id_texts(row["id"] for row in rows)
     return [(name, row["name"]) for name, row in zip(names, rows, strict=True)]

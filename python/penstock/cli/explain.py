@@ -73,6 +73,6 @@ def main(args: argparse.Namespace) -> int:
 def _pending(client: Client, most: int) -> list[int]:
     """The user's pending jobs, in queue order."""
     constraint = {"and": [{"states": ["pending"]}, {"userid": [os.getuid()]}]}
-    rows = client.jobs(constraint=constraint, attrs=["priority"])
+    rows = client.job_rows(constraint=constraint, attrs=["priority"])
     rows.sort(key=lambda row: (-row.get("priority", 0), row["id"]))
     return [row["id"] for row in rows[: most or None]]

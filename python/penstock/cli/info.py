@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> int:
                 document = client.lookup(job, args.document)[args.document]
                 print(safe_json(document.rstrip("\n")))
                 continue
-            (row,) = client.jobs(ids=[job])
+            (row,) = client.job_rows(ids=[job])
             shown = job_row(row) | {"exit_codes": _exit_codes(client, row)}
             if args.json:
                 print(json_text(shown))

@@ -235,7 +235,7 @@ def _timeleft(args: argparse.Namespace) -> int:
         if job is None:
             end = _own_expiration(client)
         else:
-            row = client.info(job)
+            row = client.job_row(job)
             if row["state"] < job_state.RUN:
                 raise Error(f"{id_text(job)} is pending: it has no end yet")
             ended = row["state"] != job_state.RUN

@@ -193,7 +193,7 @@ def main(args: argparse.Namespace) -> int:
             _check_queues(client, args.queue.split(","))
         if args.stats:
             counts = _stats(
-                client.iter_jobs(ids=ids, constraint=constraint, attrs=STATS_ATTRIBUTES)
+                client.iter_job_rows(ids=ids, constraint=constraint, attrs=STATS_ATTRIBUTES)
             )
             text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             print(json_text(counts) if args.json else text)
@@ -264,9 +264,9 @@ def _rows(
     """The rows in the order of the output, and whether the limit has left out some."""
     since = args.since or 0.0
     if args.id:
-        return client.jobs(ids=args.id, constraint=constraint, since=since), False
+        return client.job_rows(ids=args.id, constraint=constraint, since=since), False
     limit = args.count + 1 if args.count else 0
-    rows = client.jobs(constraint=constraint, max_entries=limit, since=since, order="state")
+    rows = client.job_rows(constraint=constraint, max_entries=limit, since=since, order="state")
     return rows[: args.count or None], bool(args.count) and len(rows) > args.count
 
 
@@ -326,7 +326,9 @@ def _check_queues(client: Client, wanted: Sequence[str]) -> None:
     """
     known = client.queue_list()
     for name in wanted:
-        if name in known or client.jobs(constraint={"queue": [name]}, max_entries=1, attrs=["id"]):
+        if name in known or client.job_rows(
+            constraint={"queue": [name]}, max_entries=1, attrs=["id"]
+        ):
             continue
         if not known:
             raise NotFoundError(f"queue `{name}`: no queues are configured")

@@ -71,7 +71,7 @@ def _output_files(client: Client, job: int) -> dict[str, str]:
         "id.dec": str(job),
         "id.hex": hex(job),
         # The last one: a name may have braces itself.
-        "name": next(iter(client.jobs(ids=[job], attrs=["name"])))["name"],
+        "name": next(iter(client.job_rows(ids=[job], attrs=["name"])))["name"],
     }
     files = {}
     for stream in STREAMS:

@@ -105,7 +105,7 @@ def matching(
     """The rows of the jobs that match, the newest first."""
     parts = selection.constraint(args, states)
     rows: list[JobRow] = []
-    with client.iter_jobs(constraint={"and": parts}, attrs=attrs) as listed:
+    with client.iter_job_rows(constraint={"and": parts}, attrs=attrs) as listed:
         for row in listed:
             if all(expression.matches(row) for expression in args.expression):
                 if args.count and len(rows) == args.count:

@@ -33,6 +33,6 @@ def main(args: argparse.Namespace) -> int:
         ids = [row["id"] for row in rows]
         errors = client.cancel(ids, note=args.message).errors
         if args.wait:
-            for _ in client.wait([job for job in ids if job not in errors]):
+            for _ in client.wait_rows([job for job in ids if job not in errors]):
                 pass
     return tell("pkill", errors)

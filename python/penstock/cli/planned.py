@@ -43,7 +43,7 @@ def by_states(
     errors: dict[int, str] = {}
     for job in ids:
         try:
-            answers[job] = _by_state(client.info(job))
+            answers[job] = _by_state(client.job_row(job))
         except NotFoundError as error:
             errors[job] = str(error)
         except RpcError as error:

@@ -100,11 +100,11 @@ class Tree:
     def nodes(self, client: Client, ids: list[int], level: int) -> list[Node]:
         """The jobs of an instance: these, or those that the options select."""
         if ids:
-            rows = client.jobs(ids=ids)
+            rows = client.job_rows(ids=ids)
         else:
             states = None if self._args.all else RUNNING
             parts = selection.constraint(self._args, states)
-            rows = client.jobs(
+            rows = client.job_rows(
                 constraint={"and": parts}, max_entries=self._args.count, order="state"
             )
         return [self._node(row, level + 1) for row in rows]

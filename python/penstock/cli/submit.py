@@ -109,7 +109,7 @@ def follow(client: Client, verb: str, args: argparse.Namespace, ids: list[int]) 
     code = 0
     if args.wait:
         with Progress.of(args, len(ids)) as progress:
-            for row in client.wait(ids):
+            for row in client.wait_rows(ids):
                 code = max(code, exit_code(row))
                 progress.count([row])
     return code

@@ -102,7 +102,7 @@ def snapshot(
         used=_sum(parts["allocated"]),
         down=_sum(parts["down"]),
         **_numbers(counts["job_states"]),
-        jobs=client.jobs(constraint=constraint, max_entries=MAX_JOBS, order="state"),
+        jobs=client.job_rows(constraint=constraint, max_entries=MAX_JOBS, order="state"),
         nodes=_nodes(client.resource_status(), parts, sched) if with_nodes else (),
         queues=_queues(client, counts),
     )

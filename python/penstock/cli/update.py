@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         for job in args.id:
             try:
-                duration = client.info(job)["duration"] if args.change.sign else 0.0
+                duration = client.job_row(job)["duration"] if args.change.sign else 0.0
                 client.update(job, duration=args.change.applied(duration))
             except RpcError as error:
                 errors[job] = error.strerror or str(error)

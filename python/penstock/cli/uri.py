@@ -43,7 +43,7 @@ def address_of(path: str) -> str:
     for name in path.split("/"):
         job = fluid_parse(name)
         with Client(uri or None) as client:
-            (row,) = client.jobs(ids=[job])
+            (row,) = client.job_rows(ids=[job])
         uri = row.get("annotations", {}).get("user", {}).get("uri")
         if row["state"] == job_state.INACTIVE or not isinstance(uri, str):
             fault = "has ended" if row["state"] == job_state.INACTIVE else "has no address yet"

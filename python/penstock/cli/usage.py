@@ -70,7 +70,9 @@ def main(args: argparse.Namespace) -> int:
         parts.append({"queue": args.queue.split(",")})
     usage = Usage(args.by, args.since, args.until, args.clock.now())
     with Client() as client:
-        for row in client.iter_jobs(constraint={"and": parts}, since=args.since, attrs=ATTRIBUTES):
+        for row in client.iter_job_rows(
+            constraint={"and": parts}, since=args.since, attrs=ATTRIBUTES
+        ):
             usage.add(row)
     rows = usage.rows()
     if args.json:

@@ -33,10 +33,10 @@ def main(args: argparse.Namespace) -> int:
     code = 0
     with Client() as client:
         if args.all:
-            ids = [row["id"] for row in client.jobs(constraint={"states": ["active"]})]
+            ids = [row["id"] for row in client.job_rows(constraint={"states": ["active"]})]
         else:
             ids = args.id
-        for row in client.wait(ids):
+        for row in client.wait_rows(ids):
             code = max(code, exit_code(row))
             shown = job_row(row)
             if args.json:

@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
 def _selected(client: Client, args: argparse.Namespace) -> list[int]:
     every_state = args.all or (args.since is not None and not args.active)
     states = None if every_state else selection.ACTIVE
-    rows = client.jobs(
+    rows = client.job_rows(
         constraint={"and": selection.constraint(args, states)},
         max_entries=args.count,
         since=args.since or 0.0,

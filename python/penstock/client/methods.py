@@ -116,6 +116,15 @@ def _list_jobs(
     return StreamCall(topics.job_list.LIST, payload, read_rows)
 
 
+def _wait(ids: Iterable[int]) -> StreamCall[JobRow]:
+    return StreamCall(topics.job_list.WAIT, {"ids": list(ids)}, read_rows)
+
+
+def _read_jobs(call: StreamCall[JobRow]) -> StreamCall[Job]:
+    """The same request, with jobs in place of rows."""
+    return StreamCall(call.topic, call.payload, read_jobs)
+
+
 def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[BulkResponse]:
     payload |= {"all": True} if ids is None else {"ids": list(ids)}
     return Call(topics.job_manager.RAISE, payload, read_bulk_response)
@@ -300,24 +309,22 @@ class Methods:
         constraint: Mapping[str, Any] | None = None,
         max_entries: int = 0,
         since: float = 0.0,
-        attrs: Sequence[str] = ("all",),
         order: ListOrder = "newest",
         skip: int = 0,
-    ) -> StreamCall[JobRow]:
-        """Jobs as rows.
+    ) -> StreamCall[Job]:
+        """Jobs, without R.
 
         Args:
             ids: Only these jobs.
             constraint: In the manner of RFC 43, such as `{"states": ["active"]}`.
-            max_entries: The maximum number of rows; 0 for all.
+            max_entries: The maximum number of jobs; 0 for all.
             since: Of the inactive jobs, only those that ended after this time (seconds since the
                 epoch).
-            attrs: The keys of a row besides `id`.
             order: `newest` first; or by `state`: running jobs, the last to start first, then
                 pending ones by position, then inactive ones, the last to end first.
-            skip: The number of rows to leave out at the begin, for a page of the list.
+            skip: The number of jobs to leave out at the begin, for a page of the list.
         """
-        return _list_jobs(ids, constraint, max_entries, since, attrs, order, skip)
+        return _read_jobs(_list_jobs(ids, constraint, max_entries, since, ("all",), order, skip))
 
     @streamed
     def iter_jobs(
@@ -327,22 +334,15 @@ class Methods:
         constraint: Mapping[str, Any] | None = None,
         max_entries: int = 0,
         since: float = 0.0,
-        attrs: Sequence[str] = ("all",),
         order: ListOrder = "newest",
         skip: int = 0,
-    ) -> StreamCall[JobRow]:
-        """As `jobs`, row by row as they arrive, for more rows than fit in memory."""
-        return _list_jobs(ids, constraint, max_entries, since, attrs, order, skip)
-
-    @request
-    def info(self, job: int) -> Call[JobRow]:
-        """One job's row."""
-        payload = {"id": job, "attrs": ["all"]}
-        return Call(topics.job_list.LIST_ID, payload, read_row)
+    ) -> StreamCall[Job]:
+        """As `jobs`, job by job as they arrive, for more jobs than fit in memory."""
+        return _read_jobs(_list_jobs(ids, constraint, max_entries, since, ("all",), order, skip))
 
     @sequence
     def job(self, job: int) -> CallSequence[Job]:
-        """One job as an object, with the R that it has got, if this user may read it."""
+        """One job, with the R that it has got, if this user may read it."""
         row = {"id": job, "attrs": ["all"]}
         r = {"id": job, "keys": ["R"], "flags": 0}
         requests: list[Call[Any]] = [
@@ -352,19 +352,50 @@ class Methods:
         return CallSequence(requests, read_job)
 
     @collected
-    def list_jobs(
+    def job_rows(
         self,
         *,
         ids: Iterable[int] | None = None,
         constraint: Mapping[str, Any] | None = None,
         max_entries: int = 0,
         since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
         order: ListOrder = "newest",
         skip: int = 0,
-    ) -> StreamCall[Job]:
-        """As `jobs`, as objects without R."""
-        call = _list_jobs(ids, constraint, max_entries, since, ("all",), order, skip)
-        return StreamCall(call.topic, call.payload, read_jobs)
+    ) -> StreamCall[JobRow]:
+        """As `jobs`, with the rows as they come: dicts with the keys of the messages.
+
+        Args:
+            ids: Only these jobs.
+            constraint: In the manner of RFC 43.
+            max_entries: The maximum number of rows; 0 for all.
+            since: Of the inactive jobs, only those that ended after this time.
+            attrs: The keys of a row besides `id`.
+            order: `newest` or `state`.
+            skip: The number of rows to leave out at the begin.
+        """
+        return _list_jobs(ids, constraint, max_entries, since, attrs, order, skip)
+
+    @streamed
+    def iter_job_rows(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+        order: ListOrder = "newest",
+        skip: int = 0,
+    ) -> StreamCall[JobRow]:
+        """As `job_rows`, row by row as they arrive."""
+        return _list_jobs(ids, constraint, max_entries, since, attrs, order, skip)
+
+    @request
+    def job_row(self, job: int) -> Call[JobRow]:
+        """One job's row as it comes."""
+        payload = {"id": job, "attrs": ["all"]}
+        return Call(topics.job_list.LIST_ID, payload, read_row)
 
     @request
     def lookup(self, job: int, *keys: str) -> Call[dict[str, str]]:
@@ -395,14 +426,24 @@ class Methods:
         return StreamCall(topics.job_exec.OUTPUT, payload, read_output)
 
     @streamed
-    def wait(self, ids: Iterable[int]) -> StreamCall[JobRow]:
-        """Each job's row as the job becomes inactive."""
-        return StreamCall(topics.job_list.WAIT, {"ids": list(ids)}, read_rows)
+    def wait(self, ids: Iterable[int]) -> StreamCall[Job]:
+        """Each job as it becomes inactive, without R."""
+        return _read_jobs(_wait(ids))
 
     @first
-    def wait_one(self, job: int) -> StreamCall[JobRow]:
-        """A job's row once it is inactive."""
-        return StreamCall(topics.job_list.WAIT, {"ids": [job]}, read_rows)
+    def wait_one(self, job: int) -> StreamCall[Job]:
+        """A job once it is inactive, without R."""
+        return _read_jobs(_wait([job]))
+
+    @streamed
+    def wait_rows(self, ids: Iterable[int]) -> StreamCall[JobRow]:
+        """As `wait`, with the rows as they come."""
+        return _wait(ids)
+
+    @first
+    def wait_row(self, job: int) -> StreamCall[JobRow]:
+        """As `wait_one`, with the row as it comes."""
+        return _wait([job])
 
     @request
     def history(self, count: int | None = None) -> Call[list[JobId]]:

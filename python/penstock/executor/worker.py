@@ -261,7 +261,7 @@ class Worker(threading.Thread):
     def _wait(self, jobs: Sequence[int]) -> None:
         """Waits for jobs by one stream."""
         left = set(jobs)
-        call = Methods.wait.call(jobs)
+        call = Methods.wait_rows.call(jobs)
 
         def handle(response: Message) -> None:
             try:

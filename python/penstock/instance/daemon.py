@@ -464,14 +464,14 @@ class Instance:
         """Cancels the running jobs and waits for their end."""
         client = InternalClient(self._broker)
         rows: list[JobRow] = []
-        running = Methods.iter_jobs.call(constraint={"states": ["running"]}, attrs=["id"])
+        running = Methods.iter_job_rows.call(constraint={"states": ["running"]}, attrs=["id"])
         listed = client.stream(running, rows)
         while not listed.is_set():
             self._broker.run_round()
         if not rows:
             return
         ids = [row["id"] for row in rows]
-        ended = client.stream(Methods.wait.call(ids), [])
+        ended = client.stream(Methods.wait_rows.call(ids), [])
         client.send(Methods.cancel.call(ids, note="the instance was shut down"))
         timeout = 2 * self._options.config.penstock.exec.kill_timeout + SHUTDOWN_MARGIN_S
         with trio.move_on_after(timeout):

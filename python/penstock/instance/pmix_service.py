@@ -153,7 +153,7 @@ class PmixService:
     async def _stop_with_job(self, job: _Job) -> None:
         """Closes the connection to the server of a job that has ended without `stop`."""
         while True:
-            with self._client.responses(Methods.wait.call([job.id])) as responses:
+            with self._client.responses(Methods.wait_rows.call([job.id])) as responses:
                 response = await responses.receive()
             if response.errnum not in OUTAGES:
                 break

@@ -124,7 +124,7 @@ class View:
             since: of the inactive jobs, only those that ended after this time.
             skip: the number of rows to leave out at the begin.
         """
-        return await self._client.jobs(
+        return await self._client.job_rows(
             constraint={"and": [*parts, *self._visible()]},
             max_entries=max_entries,
             attrs=attrs,
@@ -142,7 +142,7 @@ class View:
         Raises:
             NotFoundError: there is no such job, or the reader may not know of it.
         """
-        row = await self._client.info(job)
+        row = await self._client.job_row(job)
         if not self.reader.sees_all_jobs and not self.reader.may_act_for(row):
             raise NotFoundError("no such job, or it is another user's")
         return row

@@ -48,13 +48,13 @@ def test_the_requests_by_name_are_defined_once():
 
 
 def test_methods_annotate_their_results():
-    assert str(inspect.signature(Methods.info)) == "(self, job: 'int') -> 'JobRow'"
-    assert inspect.signature(Methods.wait).return_annotation == "Stream[JobRow]"
-    assert inspect.signature(Methods.jobs).return_annotation == "list[JobRow]"
+    assert str(inspect.signature(Methods.job_row)) == "(self, job: 'int') -> 'JobRow'"
+    assert inspect.signature(Methods.wait_rows).return_annotation == "Stream[JobRow]"
+    assert inspect.signature(Methods.job_rows).return_annotation == "list[JobRow]"
 
 
 def test_a_call_is_built_without_a_client():
-    call = Methods.info.call(7)
+    call = Methods.job_row.call(7)
     assert (call.topic, call.payload) == ("job-list.list-id", {"id": 7, "attrs": ["all"]})
     assert call.read({"job": {"id": 7}}) == {"id": 7}
 

@@ -227,12 +227,12 @@ def test_each_row_of_an_answer_is_a_place_to_be_cancelled_at(library, fake, answ
     async def main():
         async with library.connect() as client:
             async with library.move_on_after(60) as scope:
-                async for row in client.iter_jobs():
+                async for row in client.iter_job_rows():
                     seen.append(row["id"])
                     if len(seen) == 10:
                         scope.cancel()
             assert scope.cancelled_caught
-            assert await client.jobs() == [{"id": n} for n in range(1000)]
+            assert await client.job_rows() == [{"id": n} for n in range(1000)]
 
     library.run(main)
     # asyncio cancels a task in its next round.

@@ -15,7 +15,7 @@ from penstock.client.outstanding import CANCEL_TOPICS, NORESPONSE, Outstanding
 
 STREAMS = {
     "job-list.list": lambda client: client.stream("job-list.list"),
-    "job-list.wait": lambda client: client.wait([1]),
+    "job-list.wait": lambda client: client.wait_rows([1]),
     "job-info.eventlog-watch": lambda client: client.eventlog(1, follow=True),
     "job-exec.output": lambda client: client.output(1, follow=True),
     "log.dmesg": lambda client: client.dmesg(follow=True),
@@ -190,7 +190,7 @@ def test_a_stream_that_has_ended_is_not_cancelled(fake, answers):
     fake.methods["job-list.wait"] = answers({"jobs": [{"id": 1}]})
     fake.methods["a.b"] = lambda message: [message.respond()]
     with Client() as client:
-        assert [row["id"] for row in client.wait([1])] == [1]
+        assert [row["id"] for row in client.wait_rows([1])] == [1]
         client.rpc("a.b")
     assert [fake.received.get(timeout=60).topic for _ in range(2)] == ["job-list.wait", "a.b"]
     assert fake.received.empty()

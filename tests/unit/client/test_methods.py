@@ -51,7 +51,7 @@ CALLS = [
         *({"jobspec": SPEC, "urgency": 3, "count": 2, "flags": 4}, {"ids": [7, 8]}, [7, 8]),
     ),
     ("feasible", [SPEC], {}, "feasibility.check", {"jobspec": SPEC}, {}, None),
-    ("info", [1], {}, "job-list.list-id", {"id": 1, "attrs": ["all"]}, {"job": ROW}, ROW),
+    ("job_row", [1], {}, "job-list.list-id", {"id": 1, "attrs": ["all"]}, {"job": ROW}, ROW),
     (
         *("lookup", [1, "R", "jobspec"], {}, "job-info.lookup"),
         {"id": 1, "keys": ["R", "jobspec"], "flags": 0},
@@ -181,15 +181,15 @@ CALLS = [
 # The same with several responses, and a list as the result.
 STREAMS = [
     (
-        *("iter_jobs", [], {}, "job-list.list", LIST_REQUEST),
+        *("iter_job_rows", [], {}, "job-list.list", LIST_REQUEST),
         *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
     ),
     (
-        *("jobs", [], {}, "job-list.list", LIST_REQUEST),
+        *("job_rows", [], {}, "job-list.list", LIST_REQUEST),
         *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
     ),
     (
-        "jobs",
+        "job_rows",
         [],
         {"ids": [1], "constraint": {}, "max_entries": 5, "since": 2.5, "attrs": ["name"]},
         "job-list.list",
@@ -197,14 +197,14 @@ STREAMS = [
         *([{"jobs": [ROW]}], [ROW]),
     ),
     (
-        *("jobs", [], {"order": "state"}, "job-list.list", LIST_REQUEST | {"order": "state"}),
+        *("job_rows", [], {"order": "state"}, "job-list.list", LIST_REQUEST | {"order": "state"}),
         *([{"jobs": [ROW]}], [ROW]),
     ),
     (
-        *("iter_jobs", [], {"skip": 100}, "job-list.list", LIST_REQUEST | {"skip": 100}),
+        *("iter_job_rows", [], {"skip": 100}, "job-list.list", LIST_REQUEST | {"skip": 100}),
         *([{"jobs": [ROW]}], [ROW]),
     ),
-    ("wait", [[1]], {}, "job-list.wait", {"ids": [1]}, [{"jobs": [ROW]}], [ROW]),
+    ("wait_rows", [[1]], {}, "job-list.wait", {"ids": [1]}, [{"jobs": [ROW]}], [ROW]),
     (
         *("eventlog", [1], {"follow": True}, "job-info.eventlog-watch"),
         *({"id": 1, "path": "eventlog", "flags": 0}, [{"event": LINE}] * 2, [EVENT] * 2),
@@ -287,9 +287,15 @@ MALFORMED = [
         {"id": "7"},
         "`id`: expected an integer, found a string",
     ),
-    ("info", [1], "job-list.list-id", {"job": []}, "`job`: expected an object, found an array"),
-    ("info", [1], "job-list.list-id", {"job": {}}, "missing key `id`"),
-    ("jobs", [], "job-list.list", {"jobs": [3]}, "`jobs[0]`: expected an object, found an integer"),
+    ("job_row", [1], "job-list.list-id", {"job": []}, "`job`: expected an object, found an array"),
+    ("job_row", [1], "job-list.list-id", {"job": {}}, "missing key `id`"),
+    (
+        "job_rows",
+        [],
+        "job-list.list",
+        {"jobs": [3]},
+        "`jobs[0]`: expected an object, found an integer",
+    ),
     ("cancel", [[1]], "job-manager.raise", {"count": 1}, "missing key `errors`"),
     ("cancel", [[1]], "job-manager.raise", {"count": True, "errors": {}}, "found a boolean"),
     ("explain", [[1]], "sched.explain", {"jobs": [], "errors": {"a": "b"}}, "invalid literal"),
@@ -352,7 +358,17 @@ def test_a_malformed_response_is_an_error_of_the_topic(
 
 def test_every_method_is_here():
     named = {case[0] for case in [*CALLS, *STREAMS]}
-    below = {"job", "list_jobs", "submit_many", "kill", "wait_one", "ping"}
+    below = {
+        "job",
+        "jobs",
+        "iter_jobs",
+        "wait",
+        "submit_many",
+        "kill",
+        "wait_one",
+        "wait_row",
+        "ping",
+    }
     sending = {"rpc", "call_many", "do", "stream", "collect", "merge"}
     connection = {"waking_on_signals", "close", "timeout"}
     public = {name for name in dir(Client) if not name.startswith("_")}
@@ -393,13 +409,21 @@ def test_another_error_of_the_r_of_a_job_is_raised(fake):
     assert caught.value.errno == errno.EIO
 
 
-def test_jobs_are_listed_as_objects(fake, answers):
+@pytest.mark.parametrize("method", ["jobs", "iter_jobs"])
+def test_jobs_are_listed_as_objects(fake, answers, method):
     fake.methods["job-list.list"] = answers({"jobs": [ROW, {"id": 2, "state": 16}]})
-    listed = over_all("list_jobs", [], {"ids": [1, 2], "max_entries": 5})
+    listed = over_all(method, [], {"ids": [1, 2], "max_entries": 5})
     jobs = [Job(id=JobId(1), state=JobState.INACTIVE), Job(id=JobId(2), state=JobState.RUN)]
     assert listed == [jobs] * 3
     payload = {"max_entries": 5, "attrs": ["all"], "since": 0.0, "ids": [1, 2]}
     assert fake.wait_for("job-list.list").object() == payload
+
+
+def test_jobs_that_have_ended_are_objects(fake, answers):
+    ended = Job(id=JobId(1), state=JobState.INACTIVE)
+    fake.methods["job-list.wait"] = answers({"jobs": [ROW]})
+    assert over_all("wait", [[1]], {}) == [[ended]] * 3
+    assert over_all("wait_one", [1], {}) == [ended] * 3
 
 
 def test_ids_show_themselves_in_base_58(fake):
@@ -431,7 +455,7 @@ def test_a_signal_for_several_jobs_is_one_request(fake):
 
 def test_one_job_is_waited_for(fake, answers):
     fake.methods["job-list.wait"] = answers({"jobs": [ROW]})
-    assert over_all("wait_one", [1], {}) == [ROW] * 3
+    assert over_all("wait_row", [1], {}) == [ROW] * 3
     fake.methods["job-list.wait"] = answers(errnum=errno.ENOENT, errtext="no job ƒ2")
     with pytest.raises(RpcError, match="no job ƒ2"):
         over_all("wait_one", [1], {})

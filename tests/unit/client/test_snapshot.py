@@ -128,7 +128,7 @@ def test_another_policy_is_an_option(capsys):
     with MemoryInstance(2, 4) as instance, instance.client() as client:
         submit(client, cores_per_task=4)
         _, short = submit(client, 2, nodes=2, exclusive=True)[:1] + submit(client, ntasks=1)
-        assert client.info(short)["state"]
+        assert client.job_row(short)["state"]
         options = ["--uri", instance.uri, "--policy", "fcfs"]
         assert main(["what-if", *options, "submit", "-t", "1m"]) == 0
         under_fcfs = capsys.readouterr()

@@ -91,7 +91,7 @@ def test_a_nested_instance_uses_the_r_of_its_job_and_publishes_its_address(flux)
             r = ResourceSet(client.resource_status()["R"])
             # Flux counts cores as hwloc does: jobs run wherever it has bound the instance.
             job = client.submit(from_command(["true"]))
-            (row,) = client.wait([job])
+            (row,) = client.wait_rows([job])
             assert row["returncode"] == 0
             assert r.summary() == "rank0/core[100-101]"
             assert r.expiration == row["expiration"] == 4e9
@@ -126,7 +126,7 @@ def test_a_new_expiration_of_the_job_is_the_instance_s_and_its_parent_may_go(flu
         assert last.startswith("penstock.parent: continuing without the parent: ")
         with Client(uri) as client:
             job = client.submit(from_command(["true"]))
-            (row,) = client.wait([job])
+            (row,) = client.wait_rows([job])
             assert row["returncode"] == 0
 
 

@@ -68,7 +68,7 @@ def cancel_one(client):
     """Submits two jobs that cannot run at once, cancels the second, and asks about another one."""
     jobs = [client.submit(job(nodes=2)) for _ in range(2)]
     client.cancel(jobs[1:])
-    (row,) = client.wait(jobs[1:])
+    (row,) = client.wait_rows(jobs[1:])
     assert row["id"] == jobs[1]
     assert client.lookup(jobs[1], "eventlog")
     with pytest.raises(RpcError):
@@ -100,7 +100,7 @@ def test_a_command_is_recorded(instance, recording):
     assert topics == ["feasibility.check"] * 2 + ["job-ingest.submit"] * 2
     assert [entry.to_broker for entry in entries[1:-1]] == [True, False] * 2
     with instance.client() as client:
-        assert entries[-2].message.object()["id"] == client.jobs()[0]["id"]
+        assert entries[-2].message.object()["id"] == client.job_rows()[0]["id"]
 
 
 def test_the_file_is_private_and_never_overwritten(instance, recording, capsys):
@@ -191,9 +191,9 @@ def test_replay_to_another_instance(record, recording, capsys):
         assert main(["replay", "--uri", other.uri, str(recording)]) == 0
         assert capsys.readouterr().err == "6 requests, 0 with another end\n"
         with other.client() as client:
-            rows = {row["id"]: row["state"] for row in client.jobs() if row["id"] != before}
+            rows = {row["id"]: row["state"] for row in client.job_rows() if row["id"] != before}
             assert len(rows) == 2
-            cancelled = list(client.wait([max(rows)]))
+            cancelled = list(client.wait_rows([max(rows)]))
             assert [row["result"] for row in cancelled] == [4]
 
 
@@ -308,13 +308,13 @@ def test_a_fake_broker_answers_as_recorded(record, recording):
 
     def ask(client):
         client.submit(job())
-        rows.extend(client.jobs())
+        rows.extend(client.job_rows())
         with pytest.raises(RpcError):
             client.lookup(77, "eventlog")
 
     record(ask)
     with FakeBroker.of_recording(recording) as broker, Client(broker.uri) as client:
-        assert client.jobs() == rows
-        assert client.jobs() == rows
+        assert client.job_rows() == rows
+        assert client.job_rows() == rows
         with pytest.raises(RpcError, match="no job ƒ2L"):
             client.lookup(77, "eventlog")

@@ -27,8 +27,8 @@ def test_jobs_run_one_after_the_other_as_time_is_skipped():
     with MemoryInstance(nodes=2, cores=4) as instance, instance.client() as client:
         jobs = hours(client, 3, nodes=2, exclusive=True)
         instance.advance(2 * HOUR + 60)
-        first, second = client.wait(jobs[:2])
-        third = client.info(jobs[2])
+        first, second = client.wait_rows(jobs[:2])
+        third = client.job_row(jobs[2])
         assert [row["result"] for row in (first, second)] == [1, 1]
         # To a second: real time passes, too.
         assert second["t_run"] - first["t_run"] == pytest.approx(HOUR, abs=60)
@@ -53,7 +53,7 @@ def test_an_instance_without_a_scheduler():
     with MemoryInstance(sched="none") as instance, instance.client() as client:
         (job,) = hours(client, 1)
         instance.advance(HOUR)
-        assert client.info(job)["state"] == job_state.SCHED
+        assert client.job_row(job)["state"] == job_state.SCHED
 
 
 def test_several_instances_are_independent_and_leave_nothing():
@@ -61,7 +61,7 @@ def test_several_instances_are_independent_and_leave_nothing():
         with one.client() as client:
             assert len(hours(client, 2)) == 2
         with other.client() as client:
-            assert client.jobs() == []
+            assert client.job_rows() == []
     assert not [thread for thread in threading.enumerate() if thread.name == "MemoryInstance"]
     with pytest.raises(NoInstanceError):
         Client(one.uri)
