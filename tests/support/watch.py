@@ -27,6 +27,15 @@ def origin(message: Message) -> bytes:
     return (message.routes or [b""])[-1]
 
 
+def payloads_of(message: Message) -> list[dict[str, Any]]:
+    """The payloads of RFC 27 in a message: within a process it may cancel several jobs."""
+    payload = payload_of(message)
+    if message.topic not in ("sched.alloc", "sched.cancel") or "ids" not in payload:
+        return [payload]
+    kind = {"type": ALLOC_CANCEL} if message.kind == "response" else {}
+    return [{"id": job, **kind} for job in payload["ids"]]
+
+
 class ManagerWatch:
     """Checks the job manager's messages from and to a scheduler."""
 
@@ -62,9 +71,11 @@ class ManagerWatch:
         if message.kind == "response" and topic in ("sched.alloc", "sched.free"):
             if message.errnum:
                 self._suspend()
-            elif payload.get("type") in (ALLOC_SUCCESS, ALLOC_DENY, ALLOC_CANCEL):
-                self.in_flight.discard(payload.get("id", 0))
-                self.cancelling.discard(payload.get("id", 0))
+                return
+            for payload in payloads_of(message):
+                if payload.get("type") in (ALLOC_SUCCESS, ALLOC_DENY, ALLOC_CANCEL):
+                    self.in_flight.discard(payload.get("id", 0))
+                    self.cancelling.discard(payload.get("id", 0))
         elif self.believed and message.kind == "response" and payload.get("type") == "release":
             # A hello reports only what was released before the final release.
             job, data = payload["id"], payload["data"]
@@ -104,9 +115,10 @@ class ManagerWatch:
             assert message.noresponse
             if not self.lawful:
                 return
-            assert payload["id"] in self.in_flight, "a cancel without an alloc request"
-            assert payload["id"] not in self.cancelling, "a second cancel for one request"
-            self.cancelling.add(payload["id"])
+            for payload in payloads_of(message):
+                assert payload["id"] in self.in_flight, "a cancel without an alloc request"
+                assert payload["id"] not in self.cancelling, "a second cancel for one request"
+                self.cancelling.add(payload["id"])
         elif topic == "sched.prioritize":
             assert message.noresponse
             assert not self.lawful or {job for job, _ in payload["jobs"]} <= self.in_flight
@@ -216,7 +228,7 @@ class SchedulerWatch:
             # Earlier requests were sent to its predecessor.
             self.pending.clear()
         elif message.topic == "sched.cancel":
-            self.cancelled.add(payload["id"])
+            self.cancelled |= {cancelled["id"] for cancelled in payloads_of(message)}
         elif message.topic == "sched.prioritize":
             for job, priority in payload["jobs"]:
                 if job in self.pending:
@@ -230,9 +242,12 @@ class SchedulerWatch:
         assert message.topic in ("sched.alloc", "sched.expiration", "feasibility.check")
         if message.topic != "sched.alloc":
             return
-        payload = message.object()
-        job, kind = payload["id"], payload["type"]
         assert (message.errnum, message.matchtag) == (0, 0)
+        for payload in payloads_of(message):
+            self._end_alloc(payload)
+
+    def _end_alloc(self, payload: dict[str, Any]) -> None:
+        job, kind = payload["id"], payload["type"]
         assert self.in_flight[job], f"type {kind} without an alloc request"
         if kind != ALLOC_ANNOTATE:
             self.in_flight[job] -= 1
