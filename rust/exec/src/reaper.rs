@@ -524,11 +524,13 @@ impl Reaper {
 
     fn enqueue(&mut self, connection: ConnectionId, id: u32, tasks: Vec<TaskSpec>) {
         let mut batch = VecDeque::with_capacity(tasks.len());
+        let mut known = BTreeSet::new();
         for spec in tasks {
             let task = spec.task;
             let job = self.jobs.entry(task.job).or_default();
             if let Some(state) = job.tasks.get(&task.rank) {
                 self.outbox.send(connection, task_events(task, *state));
+                known.insert(task.job);
                 continue;
             }
             job.tasks.insert(task.rank, TaskState::Queued);
@@ -539,6 +541,12 @@ impl Reaper {
             } else {
                 batch.push_back(spec);
             }
+        }
+        // A service takes a job as one with processes from the event of a task on.
+        known.retain(|job| self.jobs.get(job).is_some_and(|job| job.is_empty));
+        if !known.is_empty() {
+            let empty = known.into_iter().map(|job| Event::Empty { job });
+            self.outbox.send(connection, empty);
         }
         self.queue.push_back(Queued::Spawn(Batch {
             connection,

@@ -336,9 +336,32 @@ fn a_failed_start_is_remembered() {
         assert_eq!(events, [expected, empty(1)]);
         world.kernel.fails.clear();
         let (events, _) = world.request(Request::Spawn(vec![spec(1, 0)]));
-        assert_eq!(events, [expected]);
+        assert_eq!(events, [expected, empty(1)]);
         assert!(world.kernel.processes.is_empty());
     }
+}
+
+#[test]
+fn a_repeated_request_for_a_task_that_has_ended_tells_that_its_job_is_empty() {
+    let mut world = World::new();
+    let first = world.start(1, 0);
+    world.kernel.end(first, EXITED);
+    world.run();
+    let second = world.start(2, 0);
+    let tasks = vec![spec(1, 0), spec(2, 0), spec(2, 1)];
+    let (events, errno) = world.request(Request::Spawn(tasks.clone()));
+    assert_eq!(errno, 0);
+    let repeated = |events: &[Event]| events.iter().filter(|event| **event == empty(1)).count();
+    assert!(matches!(events[0], Event::Started { task: of, .. } if of == task(1, 0)));
+    assert!(matches!(events[1], Event::Ended { task: of, .. } if of == task(1, 0)));
+    assert_eq!(repeated(&events), 1);
+    assert!(!events.contains(&empty(2)));
+    world.kernel.end(second, EXITED);
+    world.run();
+    // A task of the second job still runs.
+    let (events, _) = world.request(Request::Spawn(tasks));
+    assert_eq!(repeated(&events), 1);
+    assert!(!events.contains(&empty(2)));
 }
 
 #[test]
