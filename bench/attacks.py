@@ -96,7 +96,8 @@ def main() -> int:
     """Measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each attack (default: 20)")
-    parser.add_argument("--only", help="one attack")
+    names = [attack.__name__ for attack in ATTACKS]
+    parser.add_argument("--only", choices=names, help="one attack")
     args = parser.parse_args()
     if os.geteuid() != 0:
         print("attacks.py: it needs root, to act as a guest", file=sys.stderr)

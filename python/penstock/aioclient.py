@@ -7,9 +7,9 @@ from penstock.aioclient import connect
 async def main() -> None:
     async with connect() as client:
         print(await client.rpc("attr.get", {"name": "size"}))
-        async with client.wait_rows([job]) as rows:
-            async for row in rows:
-                print(row["name"])
+        async with client.wait([job]) as jobs:
+            async for ended in jobs:
+                print(ended.name, ended.result)
 
 asyncio.run(main())
 ```

@@ -274,6 +274,27 @@ def test_a_running_prolog_survives_a_fault_of_its_service(monkeypatch):
     in_virtual_time(scenario)
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_while_a_prolog_runs_is_its_status(monkeypatch, fault):
+    config = parse('[job-manager.prolog]\ncommand = ["true"]\n')
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, dataclasses.replace(OPTIONS, config=config)) as client:
+            assert machine.instance is not None
+            fail_next(monkeypatch, machine.instance._hooks, "_execute", fault)
+            # An error would tell a job manager that was built again that the command may run.
+            response = await client.rpc("hooks.prolog", {"id": 1, "userid": 0})
+            assert response["status"] == 1 << 8
+            assert "internal error" in response["note"]
+            fail_next(monkeypatch, machine.instance._hooks, "_execute", fault)
+            ended = await client.wait_one(await client.submit(job("true")))
+            assert ended.exception is not None
+            assert ended.exception.type == "prolog"
+            assert (await client.wait_one(await client.submit(job("true")))).success
+
+    in_virtual_time(scenario)
+
+
 def test_followers_of_a_log_that_fails_get_an_error(monkeypatch):
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:

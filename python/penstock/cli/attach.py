@@ -29,7 +29,7 @@ from penstock.jobspec import shell_option
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.cli.progress import Progress
     from penstock.clock import Clock
@@ -114,7 +114,7 @@ class Attachment:
         self._client = client
         self._verb = verb
         self._clock = clock
-        self._ids: list[int] = []
+        self._ids: Sequence[int] = []
         self._unbuffered = unbuffered
         # Bytes that were written, by job and stream.
         self._written: Counter[tuple[int, str]] = Counter()
@@ -131,7 +131,7 @@ class Attachment:
         self.progress: Progress | None = None
         self.cancels_at_once = False
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: Sequence[int]) -> None:
         """Takes the jobs, which get a signal that has come before."""
         self._ids = ids
         if self._early is not None:

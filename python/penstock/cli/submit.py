@@ -17,6 +17,7 @@ from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from penstock._core import IDset
     from penstock.rows import Submission
@@ -81,14 +82,14 @@ def check_following(args: argparse.Namespace) -> None:
         raise UsageError("--progress: expected --wait or --watch, too")
 
 
-def show_ids(verb: str, args: argparse.Namespace, ids: list[int]) -> None:
+def show_ids(verb: str, args: argparse.Namespace, ids: Sequence[int]) -> None:
     """Shows the ids of submitted jobs on standard error if `--verbose` is given."""
     if args.verbose and ids:
         lines = "\n".join(f"penstock {verb}: job {name}" for name in id_texts(ids))
         print(lines, file=sys.stderr, flush=True)
 
 
-def follow(client: Client, verb: str, args: argparse.Namespace, ids: list[int]) -> int:
+def follow(client: Client, verb: str, args: argparse.Namespace, ids: Sequence[int]) -> int:
     """Prints the ids of submitted jobs, and waits for these, as the options say.
 
     Returns:
@@ -143,6 +144,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     with Client() as client:
         feasibility.check(client, args, specs)
+        ids: Sequence[int]
         if template is None or copies is None:
             ids, code = submit(client, specs, args.urgency, args.flags, args.token)
         else:
@@ -152,12 +154,11 @@ def main(args: argparse.Namespace) -> int:
 
 def submit_copies(
     client: Client, template: dict[str, Any], copies: IDset, args: argparse.Namespace
-) -> list[int]:
+) -> Sequence[int]:
     """Submits all copies in one request with one jobspec; returns the ids."""
-    ids = client.submit(
+    return client.submit(
         template, urgency=args.urgency, flags=args.flags, token=args.token, cc=copies
     )
-    return [*ids]
 
 
 def submit(

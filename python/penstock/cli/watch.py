@@ -14,6 +14,7 @@ from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 SUMMARY = """Show the output of jobs until they have ended; exit with the greatest of their exit
 codes.
@@ -65,7 +66,7 @@ def _selected(client: Client, args: argparse.Namespace) -> list[int]:
     return sorted(row["id"] for row in rows)
 
 
-def watch(client: Client, verb: str, args: argparse.Namespace, ids: list[int]) -> int:
+def watch(client: Client, verb: str, args: argparse.Namespace, ids: Sequence[int]) -> int:
     """Shows the output of jobs, and their progress if that was requested.
 
     Returns:

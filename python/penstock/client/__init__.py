@@ -6,7 +6,7 @@ from penstock.jobspec import from_command
 
 with Client() as client:
     job = client.submit(from_command(["hostname"]))
-    (row,) = client.wait_rows([job])
+    print(client.wait_one(job).result)
 ```
 
 It needs no third-party package. `penstock.aclient` has the same methods for Trio. A request of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import MAX_JOBSPEC_BYTES
@@ -314,16 +314,17 @@ def submissions(
     encoded: list[bytes] = []
     size = 0
     remaining = iter(jobs)
-    begin = 0
-    while chunk := list(islice(remaining, JOBS_PER_CHUNK)):
-        end = begin + len(chunk)
+    for begin in count(0, JOBS_PER_CHUNK):
+        chunk = list(islice(remaining, JOBS_PER_CHUNK))
+        if not chunk:
+            break
         text = _encoded_chunk(chunk, min(limit - size, job_limit))
         if text is not None:
-            positions.extend(range(begin, end))
+            positions.extend(range(begin, begin + len(chunk)))
             encoded.append(text)
             size += len(text) + 1
-            chunk = []
-        for position, job in zip(range(begin, end), chunk, strict=False):
+            continue
+        for position, job in enumerate(chunk, begin):
             try:
                 text = encoded_jobspec(job, limit=job_limit)
             except JobspecError as error:
@@ -336,7 +337,6 @@ def submissions(
             positions.append(position)
             encoded.append(text)
             size += len(text) + 1
-        begin = end
     if encoded:
         batches.append((positions, submit_batch(encoded, token)))
     return Submissions(batches, errors)

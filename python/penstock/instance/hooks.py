@@ -20,7 +20,6 @@ from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
     Handlers,
-    internal_error,
     is_disconnect,
     printable,
     requester,
@@ -44,6 +43,8 @@ MAX_LOGGED_LINES = 1000
 MAX_LINE_CHARACTERS = 4096
 # Seconds between SIGTERM and SIGKILL.
 KILL_DELAY_S = 5.0
+# The wait status of a command that a fault of this service has ended: exit code 1.
+FAULT_STATUS = 1 << 8
 
 
 class HookService:
@@ -140,7 +141,11 @@ class HookService:
                 await run.previous.wait()
             response = await self._run_in_slot(run)
         except* FAULTS:
-            response = internal_error(run.request)
+            log.exception("%s: internal error", run.name)
+            # No error: after one the job manager takes the command as one that may still run.
+            note = "internal error: see the instance's log"
+            ended = HookResponse.ended(run.job, FAULT_STATUS, note)
+            response = run.request.respond(ended)
         run.ended.set()
         if self._running.get(run.job) is run:
             del self._running[run.job]

@@ -101,8 +101,8 @@ class LocalSockets:
     def _becomes_readable(self, descriptor: int, now: float) -> bool:
         """Waits for a moment, without the event loop, until a busy connection can be read.
 
-        Does not wait if another task could run meanwhile. A connection that cannot be read then is
-        waited for in the event loop.
+        Does not wait if another task could run meanwhile. A connection that cannot be read then, or
+        not that one alone, is waited for in the event loop.
         """
         if descriptor not in self._busy or now - self._waited_at > MAX_LINGER_S:
             return False
@@ -113,7 +113,7 @@ class LocalSockets:
         if loop.tasks_runnable or loop.seconds_to_next_deadline <= LINGER_S:
             return False
         ready = self._watched.poll(LINGER_S)
-        return any(other == descriptor for other, _ in ready)
+        return [other for other, _ in ready] == [descriptor]
 
     def watch(self, stream: trio.abc.Stream) -> None:
         assert isinstance(stream, trio.SocketStream)

@@ -530,7 +530,8 @@ impl Machine {
             }
         }
         self.kernel.watched.clear();
-        // Half of those that were being set up had not got the request yet: they end, and so do processes that have answered.
+        // Of the processes that were being set up, half had not got their request yet: these end, as do those that have reported a
+        // failure.
         for pid in std::mem::take(&mut self.kernel.setups) {
             if pid.0.is_multiple_of(2) {
                 self.kernel.end(pid, WaitStatus::Exited(1));

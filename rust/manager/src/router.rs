@@ -1,5 +1,7 @@
 //! The table of methods: topic, authorization and handler.
 
+use std::collections::HashMap;
+
 use penstock_flux::{RequestError, guest_log, topic};
 use penstock_wire::{Message, MessageType};
 
@@ -400,7 +402,7 @@ impl Manager {
     }
 
     /// Sets the route that has registered each service name: no other may execute jobs under it.
-    pub fn set_services(&mut self, services: std::collections::HashMap<String, Vec<u8>>) {
+    pub fn set_services(&mut self, services: HashMap<String, Vec<u8>>) {
         if self.cx.outage.is_none() {
             self.hooks.set_service(&mut self.cx, services.get("hooks"));
             self.perform_due_steps();

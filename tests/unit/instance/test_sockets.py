@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
+import trio.testing
 
 from penstock.instance import sockets
 from penstock.instance.sockets import LocalSockets
@@ -154,5 +155,36 @@ def test_a_cancelled_task_reads_no_more_of_a_busy_connection(tmp_path, monkeypat
                 scope.cancel()
                 await network.read(stream, 10)
             assert scope.cancelled_caught
+
+    trio.run(scenario)
+
+
+def test_a_busy_connection_does_not_hold_up_one_that_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(sockets, "LINGER_S", WATCHDOG_S)
+    monkeypatch.setattr(sockets, "MAX_LINGER_S", WATCHDOG_S)
+
+    async def scenario() -> None:
+        network = LocalSockets()
+        async with (
+            busy_connection(network, tmp_path / "first") as (first, client),
+            busy_connection(network, tmp_path / "second") as (second, other),
+        ):
+            await exchange_byte(network, first)
+            is_read = False
+
+            async def read_other() -> None:
+                nonlocal is_read
+                await network.read(second, 1)
+                is_read = True
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read_other)
+                await trio.testing.wait_all_tasks_blocked()
+                client.sendall(b"x" * 10)
+                other.sendall(b"y")
+                for _ in range(10):
+                    await network.read(first, 1)
+                # Both could be read from the beginning.
+                assert is_read
 
     trio.run(scenario)
