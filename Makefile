@@ -15,7 +15,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 .PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst test-dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
 	bench-attacks bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
-	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements address
+	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements address wheels
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -352,6 +352,19 @@ wheel: programs  ## One wheel for every Python from 3.11 on, in dist/
 	$(BIN)/maturin build --release --locked --out dist
 	$(ADD_SHARED) $(ABI3_WHEEL)
 
+# zig links against the C library of the tag, also for the other architecture. rustup has the targets *-unknown-linux-{gnu,musl}.
+WHEEL_ARCHITECTURES := x86_64 aarch64
+wheels: wheel  ## Wheels for x86-64 and arm64 that need glibc 2.28 or later (manylinux_2_28), in dist/
+	$(INSTALL) requirements/wheels.txt
+	native=$(ABI3_WHEEL); export PATH=$(CURDIR)/$(BIN):$$PATH; for architecture in $(WHEEL_ARCHITECTURES); do \
+		$(BIN)/python build_backend/penstock_build.py portable $$architecture && \
+		$(BIN)/maturin build --release --locked --out dist --zig --compatibility manylinux_2_28 \
+			--target $$architecture-unknown-linux-gnu && \
+		$(ADD_SHARED) $$(ls -t dist/penstock_hpc-*-abi3-manylinux_2_28_$$architecture.whl | head -1) $$native \
+			|| exit 1; \
+	done
+	$(BIN)/python build_backend/penstock_build.py
+
 # The newest wheel of this machine.
 ABI3_WHEEL = $$(ls -t dist/penstock_hpc-*-abi3-manylinux*_$(shell uname -m).whl | head -1)
 # Manual pages, completion scripts and units.
@@ -383,7 +396,7 @@ test-deb: deb  ## Installs the Debian package into a copy of this system, and ru
 
 # Each set agrees with those before it in the versions of common packages. UPGRADE=--upgrade takes the newest ones.
 UV := 0.13.9
-SETS := tools docs optional peers bench
+SETS := tools docs optional peers bench wheels
 requirements:  ## The versions and hashes of the Python packages, requirements/*.txt, from what requirements/*.in names
 	$(PYTHON) -m venv target/uv
 	target/uv/bin/python -m pip install --quiet uv==$(UV)

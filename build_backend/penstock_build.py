@@ -11,8 +11,9 @@ command line, and units for systemd. The parsers import the extension, so that t
 with the built wheel, and added to it.
 
 `python build_backend/penstock_build.py` builds the programs alone, for `maturin develop` and
-`maturin build`; `… add-shared WHEEL [OTHER]` adds the other files to a wheel. OTHER is a wheel of
-this machine to make them with, if WHEEL is of another one.
+`maturin build`; `… portable ARCHITECTURE` builds them by zig, for machines of that architecture
+with an earlier C library; `… add-shared WHEEL [OTHER]` adds the other files to a wheel. OTHER is a
+wheel of this machine to make them with, if WHEEL is of another one.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ PROGRAMS = [
     ("penstock-exec", "penstock-exec", True),
     ("penstock-imp", "penstock-imp", False),
 ]
+# The earliest C library of portable programs that are not static: that of the tag manylinux_2_28.
+PORTABLE_GLIBC = "2.28"
 # The places of completion scripts, below `share`.
 COMPLETIONS = {
     "bash": "bash-completion/completions/penstock",
@@ -100,9 +103,7 @@ def build_programs() -> None:
     Raises:
         subprocess.CalledProcessError: a program could not be built; cargo has written why.
     """
-    scripts = scripts_directory()
-    shutil.rmtree(scripts, ignore_errors=True)
-    scripts.mkdir(parents=True)
+    scripts = empty_scripts_directory()
     # An sdist has fewer crates than Cargo.lock lists: cargo removes the others from it, and changes
     # no version.
     locked = [] if (ROOT / "PKG-INFO").exists() else ["--locked"]
@@ -117,6 +118,35 @@ def build_programs() -> None:
             command += ["-C", "target-feature=+crt-static"]
         subprocess.run(command, cwd=ROOT, check=True)
         shutil.copy2(target / "release" / program, scripts / program)
+
+
+def build_portable_programs(architecture: str) -> None:
+    """Builds the programs for another C library, and perhaps another machine.
+
+    Args:
+        architecture: `x86_64` or `aarch64`.
+
+    Raises:
+        subprocess.CalledProcessError: a program could not be built; cargo has written why.
+    """
+    scripts = empty_scripts_directory()
+    target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    environment = os.environ | {"CARGO_PROFILE_RELEASE_STRIP": "symbols"}
+    for package, program, is_static in PROGRAMS:
+        triple = f"{architecture}-unknown-linux-{'musl' if is_static else 'gnu'}"
+        version = "" if is_static else f".{PORTABLE_GLIBC}"
+        command = ["cargo", "zigbuild", "--release", "--locked", "--target", triple + version]
+        command += ["--package", package, "--bin", program]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True)
+        shutil.copy2(target / triple / "release" / program, scripts / program)
+
+
+def empty_scripts_directory() -> Path:
+    """The directory of `scripts_directory`, without files."""
+    scripts = scripts_directory()
+    shutil.rmtree(scripts, ignore_errors=True)
+    scripts.mkdir(parents=True)
+    return scripts
 
 
 def scripts_directory() -> Path:
@@ -204,5 +234,7 @@ def _add_to_wheel(wheel: Path, files: Mapping[str, bytes]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["add-shared"]:
         add_shared_files(*map(Path, sys.argv[2:]))
+    elif sys.argv[1:2] == ["portable"]:
+        build_portable_programs(sys.argv[2])
     else:
         build_programs()
