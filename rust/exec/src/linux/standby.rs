@@ -39,9 +39,11 @@ pub(super) fn fork_child(directory: &Directory) -> Result<Part, Error> {
     let failed = |error: std::io::Error| Error::system("cannot start the reaper", &error);
     let errors = directory.open_errors().map_err(failed)?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| failed(errno.into()))?;
-    set_child_subreaper(Some(getpid())).map_err(|errno| failed(errno.into()))?;
-    let Forked::Parent(child) = syscalls::fork().map_err(failed)? else {
+        .map_err(|errno| Error::system("cannot open `/dev/null`", &errno.into()))?;
+    set_child_subreaper(Some(getpid()))
+        .map_err(|errno| Error::system("cannot become a subreaper", &errno.into()))?;
+    let fork = syscalls::fork().map_err(|error| Error::system("cannot fork the reaper", &error))?;
+    let Forked::Parent(child) = fork else {
         return Ok(Part::Child);
     };
     close_streams(&File::from(null), &errors).map_err(failed)?;
