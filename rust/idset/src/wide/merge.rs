@@ -49,12 +49,7 @@ pub(super) fn merge<'a>(
             let mut shared = new_room();
             let len = lists::<INTERSECTION>(left, right, &mut shared);
             // SAFETY: `lists` has written `len` ids.
-            let shared = unsafe { written(&shared, len) };
-            if shared.is_empty() {
-                copy(left, room)
-            } else {
-                lists::<SYMMETRIC_DIFFERENCE>(left, shared, room)
-            }
+            without(left, unsafe { written(&shared, len) }, room)
         }
     };
     if op.keeps(left_ends, right_ends) {
@@ -129,6 +124,23 @@ fn lists<const OP: u8>(left: &[u16], right: &[u16], room: &mut Room) -> usize {
     out.len
 }
 
+/// Writes the ids of a list that are not in the other, all of whose ids are in the first. Returns their number.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+fn without(ids: &[u16], removed: &[u16], room: &mut Room) -> usize {
+    let mut removed = removed.iter().peekable();
+    let mut out = Out { room, len: 0 };
+    for block in ids.chunks(LANES) {
+        let (lanes, mut kept) = load(block);
+        let last = block.last().copied().unwrap_or_default();
+        while let Some(&id) = removed.next_if(|&&id| id <= last) {
+            kept &= _mm512_cmpneq_epu16_mask(lanes, _mm512_set1_epi16(id.cast_signed()));
+        }
+        out.put_lanes(lanes, kept);
+    }
+    out.len
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the lowest lane")]
 fn low(lanes: i32) -> i16 {
     lanes as i16
@@ -153,10 +165,7 @@ impl Source<'_> {
         let list = usize::from(head(1) < head(0));
         let rest = self.lists[list].get(self.at[list]..).unwrap_or_default();
         self.at[list] += LANES;
-        let lanes = rest.len().min(LANES);
-        let mask = u32::try_from((1_u64 << lanes) - 1).unwrap_or(u32::MAX);
-        // SAFETY: only the lanes of the mask are read, and `rest` has them.
-        unsafe { _mm512_mask_loadu_epi16(_mm512_set1_epi16(-1), mask, rest.as_ptr().cast()) }
+        load(rest).0
     }
 }
 
@@ -181,13 +190,32 @@ impl Out<'_> {
             INTERSECTION => _mm512_cmpeq_epu16_mask(this, lower),
             _ => _mm512_cmpneq_epu16_mask(this, lower) & _mm512_cmpneq_epu16_mask(this, higher),
         } & _mm512_cmpneq_epu16_mask(this, _mm512_set1_epi16(-1));
-        let ids = _mm512_maskz_compress_epi16(kept, this);
+        self.put_lanes(this, kept);
+    }
+
+    /// Writes the ids in some lanes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+    fn put_lanes(&mut self, ids: __m512i, kept: u32) {
+        let ids = _mm512_maskz_compress_epi16(kept, ids);
         // Two lists have no more ids together than `MAX_IDS`: this cannot fail.
         let place = &mut self.room[self.len..self.len + LANES];
         // SAFETY: the vector is as long as `place`.
         unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), ids) };
         self.len += kept.count_ones() as usize;
     }
+}
+
+/// The first ids of a list, then fillers; and the mask of the ids.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load(ids: &[u16]) -> (__m512i, u32) {
+    let lanes = ids.len().min(LANES);
+    let mask = u32::try_from((1_u64 << lanes) - 1).unwrap_or(u32::MAX);
+    let fillers = _mm512_set1_epi16(FILLER.cast_signed());
+    // SAFETY: only the lanes of the mask are read, and `ids` has them.
+    let ids = unsafe { _mm512_mask_loadu_epi16(fillers, mask, ids.as_ptr().cast()) };
+    (ids, mask)
 }
 
 /// The source of each lane: of lane 0 `first`, and of each further one that of the lane before plus `step`.
