@@ -380,10 +380,11 @@ class Sched:
         """Sends a request as the instance owner."""
         return self.deliver(_request(topic, payload, flags))
 
-    def alloc(self, job: int, priority: int = 16, **spec: Any) -> list[Message]:
-        """Sends `sched.alloc`."""
-        payload = {"id": job, "priority": priority, "userid": OWNER, "t_submit": 1.0}
-        return self.request("sched.alloc", {**payload, "jobspec": jobspec(**spec)})
+    def alloc(self, *jobs: int, priority: int = 16, **spec: Any) -> list[Message]:
+        """Sends `sched.alloc` for some jobs at once."""
+        common = {"priority": priority, "userid": OWNER, "t_submit": 1.0}
+        payload = {**common, "jobspec": jobspec(**spec)}
+        return self.deliver(*(_request("sched.alloc", {"id": job, **payload}) for job in jobs))
 
     def cancel(self, job: int) -> list[Message]:
         """Sends `sched.cancel`."""

@@ -93,7 +93,14 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
     stream = StartStream(Message.request("job-exec.start", {"id": job}), job)
     stream.start()
     stream.interrupt(event.object()["wait_status"])
+    stream.interrupt(9 << 8)
     assert parsed(stream.finish(15)) == (job, "finish", {"status": code << 8})
+    # That of the first one only, even if it has none.
+    stream = StartStream(Message.request("job-exec.start", {"id": job}), job)
+    stream.start()
+    stream.interrupt()
+    stream.interrupt(wait_status)
+    assert parsed(stream.finish(9)) == (job, "finish", {"status": 9})
 
 
 @pytest.mark.parametrize(("wait_status", "code"), [(7 << 8, 7), (15, 143)])

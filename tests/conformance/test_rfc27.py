@@ -19,8 +19,10 @@ from tests.conformance.harness import (
     Sched,
     Wire,
     allocs,
+    commit_op,
     granted,
     inventory,
+    jobspec,
     payloads,
     requests,
     responses,
@@ -34,9 +36,47 @@ from penstock.clock import SystemClock
 from penstock.sched import _converse
 
 HIGHEST = 4294967295
+MANY_JOBS = 5000
 
 
 # --- Design Criteria
+
+
+@requirement("rfc27.criteria.pending-jobs")
+def test_thousands_of_alloc_requests_are_outstanding():
+    manager = Manager()
+    manager.scheduler()
+    sent = manager.request("job-ingest.submit", {"jobspec": jobspec(), "count": MANY_JOBS})
+    while not responses(sent, "job-ingest.submit") or manager.manager.advance(manager.now):
+        manager.manager.advance(manager.now)
+        sent += manager.manager.flush()
+    outstanding = requests(sent, "sched.alloc")
+    ids = responses(sent, "job-ingest.submit")[0].object()["ids"]
+    assert [request.object()["id"] for request in outstanding] == ids
+    assert {request.matchtag for request in outstanding} == {0}
+
+    sched = Sched.running(inventory(1, 1))
+    pending = range(2, MANY_JOBS + 1)
+    assert granted(sched.alloc(1, *pending)).keys() == {1}
+    answers = [answer for job in pending for answer in allocs(sched.cancel(job))]
+    cancelled = [answer["id"] for answer in answers if answer["type"] == CANCEL]
+    assert cancelled == list(pending)
+
+
+@requirement("rfc27.criteria.throughput")
+@pytest.mark.parametrize("count", [1, 1000])
+def test_jobs_need_no_round_trips_of_their_own(count):
+    targets = inventory(count, 1)
+    sched = Sched.running(targets)
+    assert granted(sched.alloc(*range(count))).keys() == set(range(count))
+    # The R of all jobs is in one commit.
+    assert [len(request.object()["ops"]) for request in sched.commits] == [count]
+
+    manager = Manager()
+    manager.scheduler()
+    jobs = [manager.submit() for _ in range(count)]
+    documents = [targets.restrict(ranks=[rank]).to_json() for rank in range(count)]
+    assert manager.commit(*map(commit_op, jobs, documents)).errnum == 0
 
 
 @requirement("rfc27.criteria.order")
