@@ -60,6 +60,8 @@ STORE_CAUSES = {
 }
 # The errors of requests to a service that has failed (`Failure.of`).
 FAILED_SERVICE_ERRNOS = frozenset({*STORE_CAUSES, errno.EIO})
+# Users count as present until this time after their last request, in seconds.
+PRESENCE_S = 0.1
 # Seconds until the next attempt, when a connection cannot be accepted.
 ACCEPT_PAUSE_S = 0.1
 # Seconds in which clients get the last responses of an instance that ends.
@@ -195,6 +197,8 @@ class Broker:
         # Posted messages for the next exchange of a round.
         self._unrouted: deque[tuple[int, Batch]] = deque()
         self._store = _Store()
+        # When each user has last sent something as a client, while that counts.
+        self._requested_at: dict[int, float] = {}
         # Connections with queued messages that may tell what is not committed.
         self._unflushed: set[Connection] = set()
         self._wake = trio.Event()
@@ -392,6 +396,13 @@ class Broker:
     def has_input(self) -> bool:
         """Whether a connection can be read."""
         return any(network.has_input() for network in self._networks)
+
+    def present_users(self) -> list[int]:
+        """The users whose clients have sent something a moment ago."""
+        since = self.clock.monotonic() - PRESENCE_S
+        for user in [user for user, time in self._requested_at.items() if time < since]:
+            del self._requested_at[user]
+        return list(self._requested_at)
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
@@ -935,8 +946,8 @@ class Broker:
     ) -> None:
         peer.is_guest = not roles & ROLE_OWNER
         # Root acts as the owner, not as another user with jobs of its own.
-        userid = self.owner if roles & ROLE_OWNER else peer.uid
-        self._add_peer(number, userid, roles, remote=True)
+        peer.userid = self.owner if roles & ROLE_OWNER else peer.uid
+        self._add_peer(number, peer.userid, roles, remote=True)
         self._sockets[number] = peer
         network.watch(peer.stream)
         try:
@@ -981,6 +992,8 @@ class Broker:
             # Routing takes the messages out of the batch.
             count = len(batch) + len(oversized)
             self._received += count
+            if peer.is_client:
+                self._requested_at[peer.userid] = self.clock.monotonic()
             pause = self._quotas.count_requests(peer.uid, count) if peer.is_guest else 0.0
             self._take_in(number, batch, network)
             if malformed is not None:

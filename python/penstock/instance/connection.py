@@ -38,6 +38,8 @@ class Connection:
         self.report = report
         self.pid = pid
         self.uid = uid
+        # The user as whom it acts.
+        self.userid = uid
         # Whether the limits of guests hold for it.
         self.is_guest = False
         self.cbor = False

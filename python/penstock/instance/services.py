@@ -39,6 +39,8 @@ MAX_SLICES_COMMIT_DELAY_S = 0.005
 SLICES_PER_COMMIT_TIME = 2.0
 # Slices in a row while no connection has input.
 MAX_SLICES = 4
+# The longest pause after slices that delay other users.
+MAX_PAUSE_BETWEEN_SLICES_S = 0.02
 
 
 class ManagerService:
@@ -102,6 +104,10 @@ class ManagerService:
         self._has_requests_between = False
         # The seconds that the last commit between slices took.
         self._commit_time = 0.0
+        # The seconds that slices have taken since then.
+        self._slices_time = 0.0
+        # When the next slices may begin.
+        self._resume_at = 0.0
         self._outstanding: Outstanding[list[Message]] = Outstanding()
         self.restarts = Restarts(
             broker,
@@ -286,6 +292,8 @@ class ManagerService:
             self._uncommitted_since = None
         elif self._uncommitted_since is None:
             self._uncommitted_since = self._broker.clock.now()
+        if deadline is not None:
+            deadline = max(deadline, self._resume_at)
         deadlines = (deadline, self._commit_deadline())
         self._alarm.set(min((each for each in deadlines if each is not None), default=None))
         return batch
@@ -298,13 +306,18 @@ class ManagerService:
 
     async def run(self) -> None:
         """Advances the job manager at its deadlines, such as the begin times of jobs."""
+        clock = self._broker.clock
         while True:
             await self._alarm.wait()
+            began = clock.monotonic()
             commit_deadline = self._commit_deadline()
-            if commit_deadline is not None and self._broker.clock.now() >= commit_deadline:
+            if commit_deadline is not None and clock.now() >= commit_deadline:
                 self._commit()
             with suppress(RequestError), self.guard():
-                self._advance()
+                if clock.now() >= self._resume_at:
+                    self._advance()
+                    if self._manager.delays(self._broker.present_users()):
+                        self._pause(began)
                 self._broker.nudge()
 
     def _commit(self) -> None:
@@ -312,6 +325,7 @@ class ManagerService:
         began = clock.monotonic()
         self._broker.commit()
         self._commit_time = clock.monotonic() - began
+        self._slices_time = 0.0
         self._uncommitted_since = None
 
     def _commit_deadline(self) -> float | None:
@@ -324,13 +338,27 @@ class ManagerService:
 
     def _advance(self) -> None:
         """Does slices of large requests, until a connection has input."""
+        clock = self._broker.clock
+        began = clock.monotonic()
         for _ in range(MAX_SLICES):
-            if not self._manager.advance(self._broker.clock.now()):
+            if not self._manager.advance(clock.now()):
                 self._has_requests_between = False
                 break
             if self._broker.has_input():
                 self._has_requests_between = True
                 break
+        self._slices_time += clock.monotonic() - began
+
+    def _pause(self, began: float) -> None:
+        """Leaves other users as much time as the slices since a time have taken.
+
+        Their changes are committed before, so that those of other users are committed soon.
+        """
+        clock = self._broker.clock
+        if self._slices_time >= SLICES_PER_COMMIT_TIME * self._commit_time:
+            self._commit()
+        taken = clock.monotonic() - began
+        self._resume_at = clock.now() + min(taken, MAX_PAUSE_BETWEEN_SLICES_S)
 
 
 class SchedulerService:

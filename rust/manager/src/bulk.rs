@@ -198,6 +198,12 @@ impl BulkRequests {
         }
     }
 
+    /// The users whose requests are open.
+    pub(crate) fn users(&self) -> impl Iterator<Item = u32> {
+        let requests = self.open.iter().flatten();
+        requests.map(|bulk| bulk.request.credentials().userid)
+    }
+
     /// Whether a request is open.
     pub(crate) fn is_open(&self) -> bool {
         !self.open.is_empty()

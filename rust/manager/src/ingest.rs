@@ -33,6 +33,7 @@ use crate::event::Event;
 use crate::jobs::Copies;
 use crate::jobspecs;
 use crate::quota;
+use crate::record::Record;
 use crate::reload;
 use crate::rpc::{Handled, Reply, Request};
 use crate::signed;
@@ -597,6 +598,14 @@ impl Submissions {
             .iter()
             .map(|(first, last)| first.distance(*last).map_or(0, |distance| distance + 1));
         counts.sum()
+    }
+
+    /// The users whose submissions are open, or whose jobs still get their first steps or are removed.
+    pub(crate) fn users(&self, cx: &Context) -> impl Iterator<Item = u32> {
+        let open = self.open.iter().map(|submission| submission.sender.userid);
+        let ranges = self.complete.iter().chain(&self.rejected);
+        let first_jobs = ranges.filter_map(|(first, _)| cx.jobs.record(*first));
+        open.chain(first_jobs.map(Record::userid))
     }
 
     /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.

@@ -280,6 +280,19 @@ impl Manager {
         self.bulk.is_open() || self.submissions.is_open() || self.purger.is_open()
     }
 
+    /// Whether the slices that are due delay any of these users: all requests that are done in slices are those of other
+    /// users, or there is none and jobs are removed by the configured limits.
+    pub fn delays(&self, users: &[u32]) -> bool {
+        let bulk = self.bulk.users();
+        let submissions = self.submissions.users(&self.cx);
+        let open: BTreeSet<u32> = bulk.chain(submissions).chain(self.purger.users()).collect();
+        if open.is_empty() {
+            let due = self.purger.deadline(&self.cx, &self.census);
+            return !users.is_empty() && due.is_some_and(|due| due <= self.cx.now);
+        }
+        users.iter().any(|user| !open.contains(user))
+    }
+
     /// Sets the number of jobs in a slice of a submission, of a request about many jobs and of a purge, for simulation: it
     /// has few jobs.
     pub fn set_slice(&mut self, jobs: u64) {

@@ -313,6 +313,12 @@ impl Purger {
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
+    /// The users whose requests are open.
+    pub(crate) fn users(&self) -> impl Iterator<Item = u32> {
+        let requests = self.open.iter();
+        requests.map(|open| open.request.credentials().userid)
+    }
+
     /// Whether a request is open.
     pub(crate) fn is_open(&self) -> bool {
         !self.open.is_empty()

@@ -114,6 +114,40 @@ fn others_are_served_between_slices_and_see_no_job_before_all() {
 }
 
 #[test]
+fn slices_delay_the_users_who_have_no_open_request() {
+    const GUEST: u32 = 2000;
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        inactive_num_limit: 0,
+        ..settings()
+    });
+    assert!(!bench.manager.delays(&[OWNER, GUEST]));
+    bench.request_as("guest", GUEST, "job-ingest.submit", &copies(JOBS), 0);
+    assert!(bench.manager.delays(&[OWNER]) && bench.manager.delays(&[GUEST, OWNER]));
+    assert!(!bench.manager.delays(&[]) && !bench.manager.delays(&[GUEST]));
+    // Users with open requests share the slices.
+    bench.request("job-ingest.submit", &copies(JOBS));
+    assert!(!bench.manager.delays(&[GUEST, OWNER]) && bench.manager.delays(&[OWNER + 1]));
+    // The same while the jobs get their first steps, and for other requests about many jobs.
+    bench.pass(0.0);
+    while bench.manager.has_open_request() {
+        assert!(bench.manager.delays(&[OWNER + 1]));
+        bench.pass(0.0);
+    }
+    assert!(!bench.is_due() && !bench.manager.delays(&[OWNER + 1]));
+    let cancel = json!({"all": true, "type": "cancel", "severity": 0, "note": ""});
+    bench.request_as("guest", GUEST, "job-manager.raise", &cancel, 0);
+    assert!(bench.manager.delays(&[OWNER]) && !bench.manager.delays(&[GUEST]));
+    while bench.manager.has_open_request() {
+        bench.pass(0.0);
+    }
+    // Removals by the limits delay every user.
+    bench.pass(2.0);
+    assert!(bench.is_due() && bench.manager.delays(&[GUEST]) && bench.manager.delays(&[OWNER]));
+    assert!(!bench.manager.delays(&[]));
+}
+
+#[test]
 fn the_scheduler_gets_the_jobs_when_all_are_stored() {
     let mut bench = Bench::new();
     bench.scheduler(None);

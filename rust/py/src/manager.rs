@@ -161,6 +161,11 @@ impl JobManager {
         self.with(py, |manager| manager.advance(now))
     }
 
+    #[pyo3(signature = (users, /))]
+    fn delays(&self, py: Python<'_>, users: Vec<u32>) -> PyResult<bool> {
+        self.with(py, move |manager| manager.delays(&users))
+    }
+
     /// Takes the output of the manager: messages, whether there is more to do, the deadline, whether changes are
     /// uncommitted, lines of its log, and purged jobs. `is_writable` tells whether the reader of a long response keeps up.
     fn take_output(
