@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import socket
 import sqlite3
@@ -83,6 +84,26 @@ def test_a_relative_socket_path_works_from_any_directory(tmp_path):
     done = start_here(tmp_path, "--socket", "state/sock", "--", "sh", "-c", script)
     assert (done.returncode, done.stderr) == (0, "")
     assert '"state": "RUN"' in done.stdout
+
+
+def test_jobs_run_after_a_start_with_the_same_state_and_another_socket(tmp_path):
+    for name in ("one", "two"):
+        done = start_here(
+            tmp_path, f"--socket={name}", "--", *PENSTOCK, "run", "-t", "1m", "echo", name
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{name}\n", "")
+
+
+def test_a_running_job_continues_at_another_socket(tmp_path):
+    penstock = shlex.join(PENSTOCK)
+    submit = [*PENSTOCK, "submit", "sh", "-c", "while [ ! -e end ]; do sleep 0.1; done; exit 3"]
+    script = f"{shlex.join(submit)} && {penstock} job-wait-event -q $({penstock} last) start"
+    script += f" && {penstock} stop --keep-running"
+    first = start_here(tmp_path, "--socket=one", "--", "sh", "-c", script)
+    assert first.stderr == ""
+    script = f"touch end; {penstock} wait $({penstock} last)"
+    second = start_here(tmp_path, "--socket=two", "--", "sh", "-c", script)
+    assert (second.returncode, second.stderr) == (3, "")
 
 
 def test_a_socket_path_that_is_too_long_is_named(tmp_path):

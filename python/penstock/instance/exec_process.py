@@ -71,7 +71,8 @@ class ExecProcess:
         system: System,
     ) -> None:
         self._command = [str(program), "--uri", uri, "--directory", str(directory), "--name", NAME]
-        self._command += ["--take-over", "--end-when-idle", "--cgroup", settings.cgroup]
+        self._command += ["--take-over", "--end-when-idle", "--own-directory"]
+        self._command += ["--cgroup", settings.cgroup]
         self._command += ["--min-guest-uid", str(settings.min_guest_uid)]
         if settings.allow_new_privileges:
             self._command.append("--allow-new-privileges")

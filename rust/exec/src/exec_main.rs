@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use penstock_exec::UsageError;
 use penstock_exec::linux::{
-    CgroupPlace, IfLocked, ServiceOptions, SimulationOptions, run_service, run_simulation,
+    CgroupPlace, IfLocked, JournalOwner, ServiceOptions, SimulationOptions, run_service,
+    run_simulation,
 };
 use penstock_exec::service::GuestSettings;
 use serde::Deserialize;
@@ -17,7 +18,7 @@ const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
                      [--cgroup PLACE] [--min-guest-uid UID] [--allow-new-privileges]
-                     [--take-over] [--end-when-idle] [--server-user UID]...
+                     [--take-over] [--end-when-idle] [--own-directory] [--server-user UID]...
        penstock-exec --simulate [--uri URI] [--name NAME] [--server-user UID]...
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
@@ -39,6 +40,7 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --allow-new-privileges  let guests' tasks get privileges, by set-user-ID programs for instance
   --take-over             end a service that uses the directory, and continue with its journal
   --end-when-idle         end when the instance has gone and no job has a process
+  --own-directory         the directory is in the instance's state: its address may have changed
   --simulate              run nothing: each job succeeds after the time that its jobspec says
 ";
 
@@ -152,12 +154,13 @@ const OPTIONS_WITH_VALUE: [&str; 9] = [
 ];
 
 /// The options that have none.
-const FLAGS: [&str; 6] = [
+const FLAGS: [&str; 7] = [
     "--simulate",
     "--oversubscribe",
     "--sync",
     "--take-over",
     "--end-when-idle",
+    "--own-directory",
     "--allow-new-privileges",
 ];
 
@@ -306,6 +309,11 @@ impl Options {
                 IfLocked::Fail
             },
             end_when_idle: has("--end-when-idle"),
+            journal_owner: if has("--own-directory") {
+                JournalOwner::State
+            } else {
+                JournalOwner::Address
+            },
         }))
     }
 }

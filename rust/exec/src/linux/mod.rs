@@ -28,7 +28,7 @@ pub use cgroup::CgroupPlace;
 pub use client::Client;
 pub use directory::IfLocked;
 pub use serve::{Options, serve};
-pub use service::{ServiceOptions, run_service};
+pub use service::{JournalOwner, ServiceOptions, run_service};
 pub use simulate::{SimulationOptions, run_simulation};
 
 /// Reads the log of a reaper's runtime directory, whether the reaper runs or not.

@@ -94,6 +94,17 @@ pub struct ServiceOptions {
     pub if_locked: IfLocked,
     /// Whether the service ends when the instance has gone and no job has a process.
     pub end_when_idle: bool,
+    /// The instance that the directory's journal belongs to.
+    pub journal_owner: JournalOwner,
+}
+
+/// The instance that a service's journal belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JournalOwner {
+    /// The instance at the address for which the journal was created.
+    Address,
+    /// The instance that has the directory in its state, at whatever address.
+    State,
 }
 
 /// Runs a service in this process. Returns when it is of no use, with
@@ -162,7 +173,8 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     }
 }
 
-/// Reads the journal, and checks that it is that of the same instance.
+/// Reads the journal, and checks that it is that of the same instance: the one at this address, unless the directory is
+/// the instance's own.
 fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<JournalContents, Error> {
     let journal = if let Some(journal) = directory.decode_log(JournalContents::decode)? {
         journal
@@ -171,7 +183,7 @@ fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<Journ
             .map_err(|error| Error::system("cannot draw a random number", &error))?;
         JournalContents::new(&options.uri, JournalId(id))
     };
-    if journal.instance == options.uri {
+    if journal.instance == options.uri || options.journal_owner == JournalOwner::State {
         return Ok(journal);
     }
     Err(Error::directory(format!(
