@@ -83,7 +83,7 @@ GROUPS = {
     "jobs": (),
     "the instance": tuple(
         "start stop shutdown restart top web uptime queue resource services ping stats dmesg"
-        " record replay store sched exec config uri completion".split()
+        " record replay store sched exec config uri flux completion".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "nodeset", "R"),
@@ -138,8 +138,9 @@ def main(argv: Sequence[str] | None = None, clock: Clock | None = None) -> int:
     Returns:
         The exit code: 2 for bad usage, 69 if there is no instance, else the verb's.
     """
-    from penstock.cli.encoding import adapt_streams, decoded_argument
+    from penstock.cli.encoding import adapt_streams, decoded_argument, open_missing_streams
 
+    open_missing_streams()
     arguments = [decoded_argument(text) for text in (sys.argv[1:] if argv is None else argv)]
     adapt_streams()
     try:
@@ -152,6 +153,11 @@ def main(argv: Sequence[str] | None = None, clock: Clock | None = None) -> int:
         # The reader of the output has closed it: Python's flush at exit must not fail, too.
         sys.stdout = None
         return 141
+    except OSError as error:
+        # Text of no verb, or the rest of a verb's output.
+        print(f"penstock: {_text(error)}", file=sys.stderr)
+        sys.stdout = None
+        return 1
     return code
 
 

@@ -19,6 +19,19 @@ def is_unicode(stream: TextIO | None) -> bool:
     return str(getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
+def open_missing_streams() -> None:
+    """Opens /dev/null for each standard stream with which the process was started closed.
+
+    Python has None in its place, where `print` writes to another stream, and the next file that is
+    opened gets its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode)
+            os.set_inheritable(stream.fileno(), True)  # noqa: FBT003
+            setattr(sys, name, stream)
+
+
 def adapt_streams() -> None:
     """Lets standard output and standard error write any text."""
     for stream in (sys.stdout, sys.stderr):

@@ -6,9 +6,12 @@ import base64
 import errno
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -185,3 +188,35 @@ def test_a_submission_imports_nothing_that_is_slow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("verb", ["--help", "--version", "idset expand 1-3", "config dump"])
+def test_a_full_disk_is_an_error_in_one_line(verb):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PENSTOCK, *verb.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert re.fullmatch(r"penstock( \w+)?: No space left on device\n", done.stderr)
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2"])
+@pytest.mark.parametrize("words", ["idset expand 1-3", "hostlist count a[1-3]", "jobs", "--help"])
+def test_a_closed_standard_stream_is_as_dev_null(tmp_path, words, closed):
+    script = f"exec {closed}>&-; {shlex.join(PENSTOCK)} {words}"
+    done = subprocess.run(
+        ["sh", "-c", script],
+        env={**os.environ, "PENSTOCK_URI": f"local://{tmp_path}/none"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == (69 if words == "jobs" else 0)
+    assert "Traceback" not in done.stderr
+    assert (done.stdout == "") == (closed == "1" or words == "jobs")
