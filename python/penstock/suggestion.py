@@ -15,11 +15,14 @@ UNKNOWN = re.compile(r"\bunknown [\w -]*`([^`]*)`: expected ([^;`\n]+)$")
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The most similar known name, upper and lower case alike; None if no name is similar."""
+    """The most similar known name, upper and lower case alike; None if no name is similar.
+
+    The dashes that begin an option do not count.
+    """
     import difflib
 
-    names = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), names, 1)
+    names = {each.lower().lstrip("-"): each for each in known}
+    close = difflib.get_close_matches(name.lower().lstrip("-"), names, 1)
     return names[close[0]] if close else None
 
 

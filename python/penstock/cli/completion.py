@@ -12,7 +12,7 @@ from penstock.cli.parser import Parser
 from penstock.cli.text import id_texts, safe
 from penstock.client import Client
 from penstock.clock import SYSTEM_CLOCK
-from penstock.errors import Error
+from penstock.errors import Error, UsageError
 from penstock.resource import ResourceSet
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ end
 complete -c penstock -f -a '(__penstock_words)'
 """,
 }
+# In place of a shell: print the values that the last word may become.
+WORDS = "words"
 # Time limit for the values of an instance.
 TIMEOUT_S = 2.0
 MAX_VALUES = 1000
@@ -74,17 +76,27 @@ MAX_VALUES = 1000
 VERBS_ON_ALL_JOBS = ("eventlog", "info", "jobs", "logs", "purge", "wait", "watch")
 
 
+class _Shells(tuple[str, ...]):
+    """The shells. The word that their scripts pass instead of one is valid, but not shown."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return word == WORDS or super().__contains__(word)
+
+
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument(
-        "shell", choices=[*SCRIPTS, "words"], metavar="SHELL", help="bash, zsh, fish"
-    )
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("shell", choices=_Shells(SCRIPTS), metavar="SHELL", help="bash, zsh, fish")
+    words = parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    words.required = False
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    if args.shell != "words":
+    if args.shell != WORDS:
+        if args.words:
+            raise UsageError(f"unexpected argument `{args.words[0]}`")
         print(SCRIPTS[args.shell].strip())
         return 0
     words = args.words[1:] if args.words[:1] == ["--"] else args.words

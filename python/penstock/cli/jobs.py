@@ -129,14 +129,15 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "\n".join(
         [
-            "fields of a FORMAT, which are the keys of --json and some derived from them:",
+            "fields of a FORMAT:",
             *textwrap.wrap(
-                ", ".join(sorted(FIELDS)), 98, initial_indent="  ", subsequent_indent="  "
+                ", ".join(sorted(FIELDS)), 78, initial_indent="  ", subsequent_indent="  "
             ),
             "",
             "Resource usage of ended tasks: max_rss_kib is the greatest resident set of one",
             "process in KiB; user_cpu and system_cpu are the CPU time of all tasks in seconds.",
             "",
+            "The fields are the keys of --json, and some derived from them.",
             "A field is laid out as in Python: `{name:<10.10}` takes exactly ten columns. With !d",
             "a time is a date, laid out as by strftime: `{t_submit!d:%F %T}`. In a terminal `+`",
             "ends a line that does not fit.",

@@ -16,6 +16,24 @@ if TYPE_CHECKING:
 SLICE = re.compile(r"^-\d+(\.\d+)?$|^-\d*:[-\d:]*$")
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Shows texts as they are, but for paragraphs that do not fit the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = super()._fill_text(text, width, indent).split("\n\n")
+        return "\n\n".join(_fitting(paragraph, width) for paragraph in paragraphs)
+
+
+def _fitting(paragraph: str, width: int) -> str:
+    """The paragraph in lines of the width; one with indented lines is a table or commands."""
+    lines = paragraph.splitlines()
+    if all(len(line) <= width for line in lines) or any(line[:1] == " " for line in lines):
+        return paragraph
+    import textwrap
+
+    return textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of a verb or one of its operations. `-2:` is a slice and not an option."""
 
@@ -33,9 +51,8 @@ class Parser(argparse.ArgumentParser):
 
     @classmethod
     def of_verb(cls, verb: str, summary: str) -> Parser:
-        """The parser of a verb, whose summary is shown as it is."""
-        formatter = argparse.RawDescriptionHelpFormatter
-        return cls(prog=f"penstock {verb}", description=summary, formatter_class=formatter)
+        """The parser of a verb."""
+        return cls(prog=f"penstock {verb}", description=summary, formatter_class=HelpFormatter)
 
     def _get_formatter(self) -> argparse.HelpFormatter:
         # `add_argument` checks the metavar by a formatter, whose width would be that of the
@@ -105,7 +122,10 @@ class Parser(argparse.ArgumentParser):
             return f"unexpected argument `{text}`"
         if option in self.absent_options:
             return f"unsupported option `{option}`: {self.absent_options[option]}"
-        return f"unknown option `{option}`{suggestion(option, sorted(self._known_options()))}"
+        known = sorted(self._known_options())
+        longer = [f"`{name}`" for name in known if name.startswith(f"{option}-")]
+        hint = f"; did you mean {' or '.join(longer)}?" if longer else suggestion(option, known)
+        return f"unknown option `{option}`{hint}"
 
     def _takes_remainder(self) -> bool:
         """Whether words that look like options may belong to another command."""

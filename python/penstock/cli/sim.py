@@ -36,7 +36,7 @@ examples:
   penstock sim --policy fcfs,easy,conservative --report report.html
   penstock sim trace.swf.gz --pace 1.5 --user-estimates modal --estimates
   penstock sim trace.swf --nodes 128 --cores 16 --whole-nodes --out results
-  penstock sim --mix '80%:1c:10m,20%:64c:2h' --jobs 10000 --cores 512 --load 0.95
+  penstock sim --mix '80%:1c:10m,20%:64c:2h' --cores 512 --load 0.95
 """
 
 DEFAULT_JOBS = 5000

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from penstock.cli import main
+from penstock.cli import VERBS, main
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,16 @@ from penstock.cli import main
             "unsupported option `--conf`: a nested instance has the default configuration",
         ),
         (["queue", "stop", "--al"], "unknown option `--al`; did you mean `--all`?"),
+        (["submit", "--n=2", "true"], "unknown option `--n`; did you mean `-n`?"),
+        (
+            ["submit", "--gpus=2", "true"],
+            "unknown option `--gpus`; did you mean `--gpus-per-node` or `--gpus-per-task`?",
+        ),
+        # Names that have only their dashes or one letter in common with a known one.
+        (["submit", "--mem=4G", "true"], "unknown option `--mem`"),
+        (["jobs", "--all"], "unknown option `--all`"),
+        (["completion", "tcsh"], "argument SHELL: unknown value `tcsh`: expected bash, zsh, fish"),
+        (["completion"], "the following arguments are required: SHELL"),
         (
             ["queue", "lst"],
             (
@@ -148,3 +158,18 @@ def test_names_that_an_instance_does_not_know_are_answered_with_the_nearest(
     fake.methods["job-ingest.submit"] = reject
     assert main(["submit", "true"]) == 1
     assert capsys.readouterr().err == f"penstock submit: {text}; did you mean `{close}`?\n"
+
+
+@pytest.mark.parametrize("columns", ["80", "60", "40"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_text_of_a_help_fits_the_terminal(capsys, monkeypatch, verb, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    paragraphs = [part for part in text.split("\n\n") if not part.startswith(("usage:", " "))]
+    # Commands and tables are indented.
+    lines = [line for part in paragraphs for line in part.splitlines() if line[:1] != " "]
+    assert [line for line in lines if len(line) > int(columns)] == []
+    indented = [line for line in text.splitlines() if line[:1] == " "]
+    if columns == "80":
+        assert [line for line in indented if len(line) > 80] == []
