@@ -313,7 +313,10 @@ def _apply(rules: Iterable[str], environment: dict[str, str], files: frozenset[P
                 raise JobspecError(f"environment rule `{rule}`: the file names itself")
             try:
                 lines = path.read_text().splitlines()
-            except (OSError, UnicodeDecodeError) as error:
+            except OSError as error:
+                text = error.strerror or str(error)
+                raise JobspecError(f"environment rule `{rule}`: {text}") from error
+            except UnicodeDecodeError as error:
                 raise JobspecError(f"environment rule `{rule}`: {error}") from error
             _apply(filter(None, map(str.strip, lines)), environment, files | {path})
         elif "=" in rule and not rule.startswith("/"):

@@ -344,3 +344,12 @@ def test_a_job_is_not_checked_without_a_scheduler(start):
     with start("--sched", "none", "--nodes", "2") as instance:
         (job,) = instance.lines("submit", "-N3", "true")
         assert instance.lines("jobs", "-n", "-o", "{id}") == [job]
+
+
+def test_logs_of_a_simulated_job_say_that_there_is_no_output(start):
+    with start("--nodes=1") as instance:
+        (job,) = instance.lines("submit", "-t1m", "true")
+        done = instance.penstock("logs", job)
+    assert done.returncode == 1
+    expected = "the instance simulates its jobs, or has another execution service"
+    assert done.stderr == f"penstock logs: {job}: no output is retained: {expected}\n"

@@ -66,7 +66,7 @@ def test_top_shows_jobs_their_log_and_cancels_them(local):
         terminal.press("\n")
         terminal.wait_for(f"--- log of {job}", "hello from the job")
         terminal.press("c")
-        terminal.wait_for(f"cancel {job}? y/n: _")
+        terminal.wait_for(f"cancel {job}? y/n, then Enter: _")
         terminal.press("y\n")
         terminal.wait_for("jobs  0 running, 0 pending, 1 inactive")
         terminal.press("fff")
@@ -105,7 +105,7 @@ def test_keys_of_the_terminal_move_and_leave(local):
     with top(local) as terminal:
         terminal.wait_for("4 running, 5 pending")
         terminal.press("\x1b[B\x1bOB\x1b[6~c")
-        terminal.wait_for(f"cancel {ids[-1]}? y/n: _")
+        terminal.wait_for(f"cancel {ids[-1]}? y/n, then Enter: _")
         terminal.press("\x1b")
         terminal.wait_for("? keys  q quit")
         terminal.quit()
@@ -124,8 +124,8 @@ def test_top_follows_the_size_of_the_terminal(local, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with top(local) as terminal:
         terminal.resize(10, 24)
-        lines = terminal.wait_for("[jobs]  order: order  a+")
-        assert lines[9] == "[jobs]  order: order  a+"
+        lines = terminal.wait_for("[jobs]  order: state  a+")
+        assert lines[9] == "[jobs]  order: state  a+"
         terminal.quit()
 
 
@@ -144,3 +144,19 @@ def test_top_without_a_terminal_is_an_error(local):
     assert done.stderr == (
         "penstock top: expected a terminal: `--once` prints one screen without one\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("terminal_type", "error"),
+    [
+        ("nosuch", "TERM: unknown terminal type `nosuch`: `--once` needs none"),
+        ("dumb", "TERM: `dumb` cannot position the cursor: `--once` need not"),
+    ],
+)
+def test_a_terminal_without_a_screen_is_named(start, monkeypatch, terminal_type, error):
+    with start("--nodes=1") as instance:
+        monkeypatch.setenv("TERM", terminal_type)
+        with screen(instance, "top") as terminal:
+            assert terminal.process.wait(timeout=60) == 2
+            shown = os.read(terminal.master, 65536).decode().replace("\r", "")
+    assert shown == f"penstock top: {error}\n"

@@ -231,7 +231,9 @@ class _Source:
 def _inputs(file: str, separator: str | None) -> list[str]:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"inputs of `{file}`: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise UsageError(f"inputs of `{file}`: {error}") from error
     if separator == "none":
         return text.split()
@@ -304,8 +306,11 @@ class Filler:
                 return str(self._number + (sequence == "seq1"))
             place = int(index) if index else next(following) * (len(self._inputs) > 1)
             if place >= len(self._inputs):
-                lists = len(self._inputs)
-                raise UsageError(f"`{found[0]}` in `{word}`: there is no input {place} ({lists})")
+                last = len(self._inputs) - 1
+                raise UsageError(
+                    f"`{found[0]}` in `{word}`: no list {place} of inputs: expected 0"
+                    + (f" to {last}" if last else "")
+                )
             value = self._inputs[place]
             if attribute is None:
                 return value

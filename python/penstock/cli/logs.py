@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from penstock import jobid
 from penstock.cli.ids import OneJobId
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
-from penstock.errors import RpcError
+from penstock.errors import Error, RpcError
 from penstock.jobspec import shell_option
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ def main(args: argparse.Namespace) -> int:
                 files[stream].write(data)
                 files[stream].flush()
                 is_empty = False
-        except RpcError:
+        except RpcError as error:
             if not _tell_files(client, args.id):
-                raise
+                if error.errno != errno.ENOSYS:
+                    raise
+                raise Error(
+                    f"{id_text(args.id)}: no output is retained: "
+                    "the instance simulates its jobs, or has another execution service"
+                ) from None
             return 1
         # The instance retains nothing, or the job has written nothing.
         return 1 if is_empty and _tell_files(client, args.id) else 0

@@ -78,9 +78,28 @@ def main(args: argparse.Namespace) -> int:
         # With these curses would not follow the size of the terminal.
         for name in ("LINES", "COLUMNS"):
             os.environ.pop(name, None)
+        _check_terminal()
         with suppress(KeyboardInterrupt):
             curses.wrapper(_Screen(view, client, args.clock, args.interval).run)
     return 0
+
+
+def _check_terminal() -> None:
+    """Checks that the terminal can show a whole screen.
+
+    Raises:
+        UsageError: its type is unknown, or it cannot position the cursor.
+    """
+    import curses
+
+    name = os.environ.get("TERM", "")
+    try:
+        curses.setupterm()
+        can_position = curses.tigetstr("cup")
+    except curses.error:
+        raise UsageError(f"TERM: unknown terminal type `{name}`: `--once` needs none") from None
+    if not can_position:
+        raise UsageError(f"TERM: `{name}` cannot position the cursor: `--once` need not")
 
 
 def refresh(view: View, client: Client, clock: Clock) -> None:

@@ -26,7 +26,7 @@ BAR_COLUMNS = 24
 VIEWS = ("jobs", "nodes", "queues")
 FILTERS = ("active", "running", "pending", "inactive")
 # `order` is that of the instance: running, pending by position, inactive.
-JOB_SORTS = ("order", "runtime", "nnodes", "username", "name", "priority")
+JOB_SORTS = ("state", "runtime", "nnodes", "username", "name", "priority")
 NODE_SORTS = ("rank", "state", "used", "host")
 # The fields of a job that a search looks into.
 SEARCHED = ("id", "username", "name", "queue", "status", "nodelist", "reason")
@@ -120,7 +120,7 @@ class View:
         self.message = ""
         self._snapshot = Snapshot(now=0.0)
         self._search = ""
-        self._sorts = {"jobs": "order", "nodes": "rank", "queues": "name"}
+        self._sorts = {"jobs": "state", "nodes": "rank", "queues": "name"}
         self._is_reversed = False
         # The key of the selected row of each view: it stays selected when rows move.
         self._selected: dict[str, int | str] = {}
@@ -173,7 +173,7 @@ class View:
             rows.sort(key=lambda pair: _runtime(pair[0], now), reverse=True)
         elif key in ("nnodes", "priority"):
             rows.sort(key=lambda pair: pair[1][key] or 0, reverse=True)
-        elif key != "order":
+        elif key != "state":
             rows.sort(key=lambda pair: pair[1][key] or "")
         if self._is_reversed:
             rows.reverse()
@@ -350,7 +350,7 @@ class View:
         key = self._selected_key()
         if isinstance(key, int):
             self._ask(
-                f"cancel {id_text(key)}? y/n: ",
+                f"cancel {id_text(key)}? y/n, then Enter: ",
                 lambda answer: Cancel(key) if answer == "y" else None,
             )
 

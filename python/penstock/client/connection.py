@@ -62,7 +62,12 @@ def connect(uri: str | None = None) -> socket.socket:
 
 
 def unreachable(uri: str, reason: object) -> NoInstanceError:
-    """The error that no instance listens at an address."""
+    """The error that no instance can be reached at an address."""
+    if reason == os.strerror(errno.EACCES):
+        return NoInstanceError(
+            f"no access to the instance at `{uri}`: {reason}\n"
+            "hint: its owner can admit other users: `access.allow-guest-user`; or set PENSTOCK_URI"
+        )
     return NoInstanceError(
         f"no instance at `{uri}`: {reason}\n"
         "hint: start one with `penstock start`, or set PENSTOCK_URI"

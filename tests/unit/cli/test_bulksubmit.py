@@ -87,12 +87,12 @@ def test_shuffled_jobs_are_the_same_jobs(jobs):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["{2}", ":::", "a"], "`{2}` in `{2}`: there is no input 2 (1)"),
-        (["{}{}{}", ":::", "a", ":::", "b"], "there is no input 2 (2)"),
+        (["{2}", ":::", "a"], "`{2}` in `{2}`: no list 2 of inputs: expected 0"),
+        (["{}{}{}", ":::", "a", ":::", "b"], "no list 2 of inputs: expected 0 to 1"),
         (["{.size}", ":::", "a"], "unknown `{.size}` in `{.size}`: expected .%, ./"),
         (["true", ":::+", "a"], "`:::+`: expected a list of inputs before it"),
         (["true", ":::", "a", ":::+"], "a linked list of inputs is empty"),
-        (["true", "::::", "/nosuch"], "inputs of `/nosuch`: [Errno 2] No such file"),
+        (["true", "::::", "/nosuch"], "inputs of `/nosuch`: No such file"),
         (["--define", "n=int(x)", "{.n}", ":::", "a"], "--define n: input `a`: ValueError: "),
         (["--define", "n=(", "{.n}", ":::", "a"], "`(`: "),
         (["--define", "n", "{.n}", ":::", "a"], "expected NAME=CODE, found `n`"),

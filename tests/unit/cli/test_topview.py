@@ -142,7 +142,7 @@ def test_orders_of_jobs_and_their_reverse(view):
         order = text(view)[-1].split("order: ")[1].split()[0]
         found[order] = names(view)
         press(view, "s")
-    assert found["order"] == ["bravo", "alpha", "charlie"]
+    assert found["state"] == ["bravo", "alpha", "charlie"]
     assert found["runtime"] == ["alpha", "bravo", "charlie"]
     assert found["nnodes"] == ["bravo", "alpha", "charlie"]
     assert found["name"] == ["alpha", "bravo", "charlie"]
@@ -181,7 +181,7 @@ def test_jobs_of_this_user_or_of_all(view):
 
 def test_cancel_asks_first(view):
     assert press(view, "c") is None
-    assert text(view)[-1] == f"cancel {JobId(10)}? y/n: _"
+    assert text(view)[-1] == f"cancel {JobId(10)}? y/n, then Enter: _"
     assert press(view, "n\n") is None
     assert press(view, "cy\n") == Cancel(10)
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -64,11 +65,19 @@ def test_a_signal_wakes_a_wait_that_it_does_not_interrupt(fake):
         signal.signal(signal.SIGUSR1, before)
 
 
+def deny(connection, address):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def test_errors_without_an_instance_on_rejection_and_for_a_bad_address(
     tmp_path, rejecting, monkeypatch
 ):
     with pytest.raises(NoInstanceError, match=r"(?s)no instance at .*hint: start one with"):
         Client(f"local://{tmp_path}/absent")
+    monkeypatch.setattr(socket.socket, "connect", deny)
+    with pytest.raises(NoInstanceError, match=r"(?s)no access .*allow-guest-user"):
+        Client(rejecting.uri)
+    monkeypatch.undo()
     with pytest.raises(NoInstanceError, match="rejected the connection: Operation not permitted"):
         Client(rejecting.uri)
     with pytest.raises(paths.AddressError, match="unsupported address `tcp://host`"):
