@@ -293,3 +293,26 @@ def test_a_start_in_a_terminal_names_resources_places_and_the_way_out(tmp_path):
         f"penstock start: state {tmp_path}/state",
         "penstock start: Ctrl-C or `penstock stop` ends it",
     ]
+
+
+def test_a_start_with_a_command_in_a_terminal_names_resources_state_and_the_end(tmp_path):
+    master, slave = pty.openpty()
+    where = ["--state", str(tmp_path / "state"), "--socket", str(tmp_path / "sock")]
+    command = [*PENSTOCK, "start", "--nodes=3", "--cores=2", *where, "--", "sh", "-c", "echo go"]
+    with os.fdopen(master, "rb", buffering=0) as screen:
+        assert (
+            subprocess.run(
+                command, stdin=slave, stdout=slave, stderr=slave, check=False, timeout=60
+            ).returncode
+            == 0
+        )
+        os.close(slave)
+        text = b""
+        with suppress(OSError):
+            while part := screen.read(65536):
+                text += part
+    assert text.decode().replace("\r", "").splitlines() == [
+        "penstock start: 3 nodes, 6 cores: node[0-2]; execution is simulated",
+        f"penstock start: state {tmp_path}/state; it ends with `sh`",
+        "go",
+    ]

@@ -199,7 +199,7 @@ def _options(
         is_temporary=is_temporary,
         any_state=args.any_state,
     )
-    if sys.stderr.isatty() and not (args.command or args.script):
+    if sys.stderr.isatty() and not args.script:
         options = dataclasses.replace(options, on_ready=partial(_greet, options))
     settings = dataclasses.replace(
         config.penstock,
@@ -222,13 +222,16 @@ EXECUTION = {
 
 def _greet(options: StartOptions, resources: ResourceSet) -> None:
     """Tells the user at a terminal what has been started, where it is, and how to end it."""
-    lines = [
-        f"{resources_text(resources)}; {EXECUTION[options.exec]}",
-        f"socket {options.socket}",
-        f"state {options.state}",
-        "Ctrl-C or `penstock stop` ends it",
-    ]
-    if options.socket != paths.default_socket():
+    lines = [f"{resources_text(resources)}; {EXECUTION[options.exec]}"]
+    if options.command:
+        lines.append(f"state {options.state}; it ends with `{options.command[0]}`")
+    else:
+        lines += [
+            f"socket {options.socket}",
+            f"state {options.state}",
+            "Ctrl-C or `penstock stop` ends it",
+        ]
+    if not options.command and options.socket != paths.default_socket():
         lines.insert(2, f"in other terminals: export PENSTOCK_URI=local://{options.socket}")
     for line in lines:
         print(f"penstock start: {safe(line)}", file=sys.stderr)

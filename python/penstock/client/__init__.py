@@ -9,8 +9,9 @@ with Client() as client:
     print(client.wait_one(job).result)
 ```
 
-It needs no third-party package. `penstock.aclient` has the same methods for Trio. A request of
-your own is a `Call` or a `StreamCall`, for `Client.do` and `Client.stream`.
+It needs no third-party package. `penstock.aioclient` has the same methods for asyncio, and
+`penstock.aclient` for Trio. A request of your own is a `Call` or a `StreamCall`, for `Client.do`
+and `Client.stream`.
 """
 
 from penstock.client.calls import Call, StreamCall

@@ -18,9 +18,9 @@ STATES = {
     "free": "no job",
     "mixed": "some cores allocated",
     "allocated": "all cores allocated",
-    "draining": "drained, with jobs that still run",
-    "drained": "drained",
-    "offline": "offline",
+    "draining": "takes no new jobs, some still run",
+    "drained": "takes no jobs",
+    "offline": "not connected",
     "excluded": "excluded by the configuration",
 }
 MAX_MAP_WIDTH = 1120
