@@ -25,7 +25,7 @@ impl Store {
         token: &str,
         since: f64,
     ) -> Result<Option<Submission>, Error> {
-        self.connection
+        self.database.connection()
             .prepare_cached(
                 "SELECT digest, result FROM submissions WHERE userid = ? AND token = ? AND time >= ?",
             )
@@ -57,24 +57,25 @@ impl Store {
         expired: f64,
     ) -> Result<(), Error> {
         let what = "cannot write a submission";
-        self.write(
+        self.database.write(
             what,
             "DELETE FROM submissions \
              WHERE time < ? AND seq <= (SELECT min(seq) + 1 FROM submissions)",
             [expired],
         )?;
-        self.write(
-            what,
-            "INSERT OR REPLACE INTO submissions(userid, token, time, digest, result) \
+        self.database
+            .write(
+                what,
+                "INSERT OR REPLACE INTO submissions(userid, token, time, digest, result) \
              VALUES (?, ?, ?, ?, ?)",
-            params![
-                userid,
-                token,
-                time,
-                submission.digest.cast_signed(),
-                submission.result
-            ],
-        )
-        .map(drop)
+                params![
+                    userid,
+                    token,
+                    time,
+                    submission.digest.cast_signed(),
+                    submission.result
+                ],
+            )
+            .map(drop)
     }
 }

@@ -1,3 +1,5 @@
+use rusqlite::Connection;
+
 use super::*;
 
 fn job(number: u64) -> JobId {
@@ -35,7 +37,7 @@ fn the_removal_of_a_jobspec_reads_no_jobs() {
     store.remove_jobspec(spec).unwrap();
     assert_eq!(store.jobspec(spec).unwrap(), None);
     let query = "EXPLAIN DELETE FROM jobspecs WHERE id = 1";
-    let mut statement = store.connection.prepare(query).unwrap();
+    let mut statement = store.database.connection().prepare(query).unwrap();
     let steps: Vec<String> = statement
         .query_map([], |row| row.get("opcode"))
         .and_then(Iterator::collect)
@@ -133,7 +135,8 @@ fn a_full_disk_has_an_error_of_its_own() {
     let mut store = Store::in_memory().unwrap();
     // SQLite reports its page limit as a full disk.
     store
-        .connection
+        .database
+        .connection()
         .pragma_update(None, "max_page_count", 1)
         .unwrap();
     let text = "x".repeat(1 << 20);
@@ -159,7 +162,7 @@ fn a_damaged_row_costs_its_job_only() {
         "UPDATE events SET job = 'six' WHERE job = 6",
         "UPDATE jobspecs SET text = x'ff'",
     ] {
-        store.connection.execute_batch(damage).unwrap();
+        store.database.connection().execute_batch(damage).unwrap();
     }
     let jobs = store.jobs().unwrap();
     let left: Vec<_> = jobs.records.iter().map(|job| job.id).collect();
@@ -185,7 +188,11 @@ fn writes_are_rolled_back_also_after_an_error() {
     for statement in ["SELECT 1", "ROLLBACK"] {
         store.set_meta("a", "2").unwrap();
         // SQLite rolls back by itself after some errors.
-        store.connection.execute_batch(statement).unwrap();
+        store
+            .database
+            .connection()
+            .execute_batch(statement)
+            .unwrap();
         store.roll_back().unwrap();
         assert!(!store.has_uncommitted());
         assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
@@ -277,7 +284,8 @@ fn common_events_go_with_the_last_of_their_jobs() {
     let count = |store: &Store| {
         let query = "SELECT count(*) FROM common_events";
         let count = store
-            .connection
+            .database
+            .connection()
             .query_row(query, [], |row| row.get::<_, i64>(0));
         count.unwrap()
     };
@@ -306,7 +314,8 @@ fn common_events_go_with_the_last_of_their_jobs() {
 fn a_job_without_its_common_events_is_damaged() {
     let store = store_with_common_events();
     store
-        .connection
+        .database
+        .connection()
         .execute("DELETE FROM common_events WHERE first = 8", [])
         .unwrap();
     assert_eq!(
@@ -332,7 +341,8 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
     store.add_ended_jobs(&failed, &[9].map(ended)).unwrap();
     store.add_ended_jobs(&failed, &[]).unwrap();
     store
-        .connection
+        .database
+        .connection()
         .execute("UPDATE events SET lines = x'00' WHERE job IN (5, 9)", [])
         .unwrap();
     let all = store.ended_jobs().unwrap();
@@ -386,7 +396,7 @@ fn an_invalid_row_of_ended_jobs_is_ignored() {
     let store = store_with_common_events();
     for (result, jobs) in [("'x'", "x'00'"), ("1", "'text'"), ("1", "x'0102'")] {
         let row = format!("INSERT INTO ended_jobs VALUES (NULL, 4, 9, NULL, {result}, {jobs})");
-        store.connection.execute(&row, []).unwrap();
+        store.database.connection().execute(&row, []).unwrap();
     }
     let ended = store.ended_jobs().unwrap();
     assert_eq!(

@@ -54,7 +54,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, Error> {
     let known = generation::read_counter(path)?;
     let store = Store::open_reader(path)?;
     let mut problems = Vec::new();
-    match known.map(|known| known.check(&store.progress, path)) {
+    match known.map(|known| known.check(store.database.progress(), path)) {
         Some(Ok(warning)) => problems.extend(warning),
         Some(Err(error)) => problems.push(error.to_string()),
         None => problems.push(format!(
@@ -62,7 +62,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, Error> {
             generation::counter_path(path).display()
         )),
     }
-    for found in [structure(&store.connection), rows(&store)] {
+    for found in [structure(store.database.connection()), rows(&store)] {
         match found {
             Ok(found) => problems.extend(found),
             Err(error) => problems.push(error.to_string()),
@@ -103,7 +103,7 @@ fn rows(store: &Store) -> Result<Vec<String>, Error> {
     let mut problems = store.jobs()?.damaged;
     for (problem, query) in ROW_CHECKS {
         let found = texts(
-            &store.connection,
+            store.database.connection(),
             &format!(
                 "SELECT CAST(found AS TEXT) FROM ({})",
                 query.replacen(" FROM", " AS found FROM", 1)

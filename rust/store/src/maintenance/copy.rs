@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, params};
 
+use crate::database::{connect, connect_reader, read_progress};
 use crate::generation::{self, Progress};
-use crate::{
-    Error, REPLACED_META, Store, Synchronous, connect, connect_reader, read_progress, schema, space,
-};
+use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
 
 /// Copies the database at `path` to a new file, also while an instance writes to it.
 ///
@@ -25,7 +24,7 @@ pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
     }
     let store = Store::open_reader(path)?;
     let partial = with_suffix(to, ".partial");
-    copy(&store.connection, &partial)?;
+    copy(store.database.connection(), &partial)?;
     let rename = || {
         fs::rename(&partial, to)?;
         generation::sync_directory(to)
@@ -43,7 +42,7 @@ pub fn vacuum(path: &Path) -> Result<(), Error> {
     path.metadata()
         .map_err(|error| Error::file("cannot read", path, &error))?;
     let mut store = Store::open(path, Synchronous::Full)?;
-    space::vacuum(&store.connection)?;
+    space::vacuum(store.database.connection())?;
     // Copies the log into the database.
     store.close();
     Ok(())

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::copy::{Replacement, install, remove_database, with_suffix};
 use super::tables::TABLES;
-use crate::{Error, Store, Synchronous, connect};
+use crate::{Error, Store, Synchronous};
 
 /// The format of the text.
 const TEXT_FORMAT: u64 = 1;
@@ -31,7 +31,7 @@ pub fn export(path: &Path, to: &Path) -> Result<(), Error> {
 
 fn write_text(path: &Path, out: &mut dyn Write) -> Result<(), Error> {
     let store = Store::open_reader(path)?;
-    let connection = &store.connection;
+    let connection = store.database.connection();
     let wrap = |error: rusqlite::Error| Error::new("cannot read the database", &error);
     // All tables are read in one transaction.
     connection.execute_batch("BEGIN").map_err(wrap)?;
@@ -82,10 +82,11 @@ fn read_text(path: &Path, text: &mut dyn BufRead) -> Result<Replacement, Error> 
     }
     let new = with_suffix(path, ".new");
     remove_database(&new)?;
-    let mut store = Store::prepare(connect(&new)?, Synchronous::Full)?;
-    store.begin()?;
+    let mut store = Store::open_without_counter(&new, Synchronous::Full)?;
+    store.database.begin()?;
     store
-        .connection
+        .database
+        .connection()
         .execute_batch("PRAGMA defer_foreign_keys = ON")
         .map_err(|error| Error::new("cannot write the database", &error))?;
     let mut lines = 0_u64;
@@ -119,7 +120,10 @@ fn read_text(path: &Path, text: &mut dyn BufRead) -> Result<Replacement, Error> 
                 }
                 is_complete = true;
             }
-            _ => add_row(&store.connection, name, value).map_err(|reason| fail(&reason))?,
+            _ => {
+                add_row(store.database.connection(), name, value)
+                    .map_err(|reason| fail(&reason))?;
+            }
         }
         lines += 1;
     }

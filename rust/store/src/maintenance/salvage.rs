@@ -8,7 +8,8 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::copy::{Replacement, install, remove_database, with_suffix};
 use super::tables::{TABLES, Table};
-use crate::{Error, Store, Synchronous, connect, connect_reader, key, schema};
+use crate::database::{connect_reader, key};
+use crate::{Error, Store, Synchronous, schema};
 
 /// A new database with the rows of a damaged one that can be read, before it takes its place.
 #[derive(Debug)]
@@ -33,9 +34,9 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     }
     let new = with_suffix(path, ".new");
     remove_database(&new)?;
-    let mut store = Store::prepare(connect(&new)?, Synchronous::Full)?;
+    let mut store = Store::open_without_counter(&new, Synchronous::Full)?;
     let mut losses = Vec::new();
-    store.begin()?;
+    store.database.begin()?;
     let has_table = |table: &&Table| {
         let since = match table.name {
             "open_submissions" => 3,
@@ -45,7 +46,7 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
         found >= since
     };
     for table in TABLES.iter().filter(has_table) {
-        losses.extend(copy_table(&damaged, &store.connection, table)?);
+        losses.extend(copy_table(&damaged, store.database.connection(), table)?);
     }
     let mut salvage = Salvage {
         path: path.to_owned(),
@@ -74,7 +75,7 @@ impl Salvage {
             "DELETE FROM events WHERE job = ?",
             "DELETE FROM jobs WHERE id = ?",
         ] {
-            self.store.write(what, sql, [key(id)])?;
+            self.store.database.write(what, sql, [key(id)])?;
         }
         self.store.remove_unused_common_events(id)?;
         self.losses.push(format!("job {id} is left out: {reason}"));
@@ -111,7 +112,7 @@ impl Salvage {
             "DELETE FROM events WHERE typeof(job) <> 'integer'",
             "DELETE FROM common_events WHERE typeof(last) <> 'integer' OR typeof(lines) <> 'text'",
         ] {
-            self.store.write(what, sql, [])?;
+            self.store.database.write(what, sql, [])?;
         }
         let jobs = self.store.jobs()?;
         let readable: Vec<JobId> = jobs.records.iter().map(|job| job.id).collect();
@@ -122,6 +123,7 @@ impl Salvage {
                 .is_err()
             {
                 self.store
+                    .database
                     .write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
             }
         }
@@ -130,7 +132,7 @@ impl Salvage {
             "DELETE FROM common_events \
              WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
         ] {
-            self.store.write(what, sql, [])?;
+            self.store.database.write(what, sql, [])?;
         }
         Ok(())
     }

@@ -1,0 +1,337 @@
+//! One `SQLite` database: how it is opened, and the transaction that collects its writes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use penstock_jobspec::job_id::JobId;
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
+
+use crate::error::Error;
+use crate::generation::{self, Counter, Files, Progress};
+use crate::schema::{self, Synchronous};
+use crate::space;
+
+/// With `synchronous=normal`: the number of commits after which the log is copied into the database, which makes them
+/// survive a power failure.
+const CHECKPOINT_COMMITS: u64 = 1000;
+
+/// The longest wait of a reader for a lock that another process holds.
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The database of one instance, whatever its tables.
+#[derive(Debug)]
+pub(crate) struct Database {
+    connection: Connection,
+    /// Whether a transaction is open.
+    open: bool,
+    synchronous: Synchronous,
+    progress: Progress,
+    /// The files of the database; `None` for one in memory.
+    files: Option<DatabaseFiles>,
+    warnings: Vec<String>,
+}
+
+/// The files of a database, and its open counter.
+#[derive(Debug)]
+struct DatabaseFiles {
+    counter: Counter,
+    files: Files,
+}
+
+impl Database {
+    /// Opens or creates the database at a path, which must have the changes that its counter says were durable; or one
+    /// in memory.
+    pub(crate) fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
+        if is_in_memory(path) {
+            return Self::open_without_counter(path, synchronous);
+        }
+        let counter = generation::counter_path(path);
+        let is_empty = path.metadata().map_or(true, |metadata| metadata.len() == 0);
+        if is_empty && counter.exists() {
+            return Err(Error::lost(&format!(
+                "`{}` is missing or empty, although `{}` counts its commits\n\
+                 hint: `penstock store restore BACKUP` puts a back-up in its place; to begin without jobs, \
+                 remove the second file",
+                path.display(),
+                counter.display()
+            )));
+        }
+        let mut database = Self::prepare(connect(path)?, synchronous)?;
+        let known = generation::read_counter(path)?;
+        if let Some(known) = known {
+            let warning = known.check(&database.progress, path)?;
+            database.warnings.extend(warning);
+            database.progress.greatest_id = database.progress.greatest_id.max(known.greatest_id);
+            database.progress.durable = known.durable;
+        } else {
+            if database.progress.generation > 0 {
+                database.warnings.push(format!(
+                    "`{}` is missing or invalid: whether the database went back in time is unknown",
+                    counter.display()
+                ));
+            }
+            generation::write_counter(path, &database.progress)?;
+        }
+        let warning = space::make_shrinkable(&database.connection)?;
+        database.warnings.extend(warning);
+        database.files = Some(DatabaseFiles {
+            counter: Counter::open(path)?,
+            files: Files::of(path)?,
+        });
+        Ok(database)
+    }
+
+    /// Opens or creates the database at a path, without the counter beside it.
+    pub(crate) fn open_without_counter(
+        path: &Path,
+        synchronous: Synchronous,
+    ) -> Result<Self, Error> {
+        Self::prepare(connect(path)?, synchronous)
+    }
+
+    /// Opens the existing database at a path for reading.
+    pub(crate) fn open_reader(path: &Path) -> Result<Self, Error> {
+        let connection = connect_reader(path)?;
+        let found = schema::format_version(&connection)?;
+        if found != schema::FORMAT_VERSION {
+            return Err(Error::format(found, schema::FORMAT_VERSION));
+        }
+        Self::with(connection, Synchronous::Full)
+    }
+
+    /// Opens a database in memory.
+    pub(crate) fn in_memory() -> Result<Self, Error> {
+        let connection = Connection::open_in_memory()
+            .map_err(|source| Error::new("cannot open a store in memory", &source))?;
+        Self::prepare(connection, Synchronous::Normal)
+    }
+
+    fn prepare(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
+        schema::prepare(&connection, synchronous)?;
+        Self::with(connection, synchronous)
+    }
+
+    fn with(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
+        connection.set_prepared_statement_cache_capacity(32);
+        let progress = read_progress(&connection)?;
+        Ok(Self {
+            connection,
+            open: false,
+            synchronous,
+            progress,
+            files: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Closes the database, unless it is in memory, and discards every write since the last commit.
+    pub(crate) fn close(&mut self) {
+        if self.files.take().is_none() {
+            // A database in memory would not survive.
+            let _ = self.roll_back();
+            return;
+        }
+        self.open = false;
+        // A database without tables.
+        if let Ok(empty) = Connection::open_in_memory() {
+            self.connection = empty;
+        }
+    }
+
+    /// The connection, for statements that read.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Warnings that came up when the database was opened.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The last commit, and the greatest id of a job so far.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Counts the id of a new job.
+    pub(crate) fn count_id(&mut self, id: JobId) {
+        self.progress.greatest_id = self.progress.greatest_id.max(id);
+    }
+
+    /// Makes every write since the last commit durable. Returns whether there were any.
+    pub(crate) fn commit(&mut self) -> Result<bool, Error> {
+        if !self.open {
+            return Ok(false);
+        }
+        let generation = self.progress.generation + 1;
+        let greatest_id = key(self.progress.greatest_id);
+        self.write(
+            "cannot count the commit",
+            "UPDATE store SET generation = ?, greatest_id = ?",
+            params![generation.cast_signed(), greatest_id],
+        )?;
+        self.execute("COMMIT")
+            .map_err(|source| Error::new("cannot commit", &source))?;
+        self.open = false;
+        self.progress.generation = generation;
+        self.record_commit()?;
+        Ok(true)
+    }
+
+    /// Records a commit outside of the database.
+    fn record_commit(&mut self) -> Result<(), Error> {
+        let Some(files) = &self.files else {
+            return Ok(());
+        };
+        files.files.check()?;
+        match self.synchronous {
+            Synchronous::Full => self.progress.durable = self.progress.generation,
+            Synchronous::Normal => {
+                let unsynced = self.progress.generation - self.progress.durable;
+                if unsynced >= CHECKPOINT_COMMITS && is_checkpointed(&self.connection)? {
+                    self.progress.durable = self.progress.generation;
+                }
+            }
+        }
+        files.counter.write(&self.progress);
+        Ok(())
+    }
+
+    /// Discards every write since the last commit.
+    pub(crate) fn roll_back(&mut self) -> Result<(), Error> {
+        self.open = false;
+        // After some errors SQLite has rolled the transaction back by itself.
+        if self.connection.is_autocommit() {
+            return Ok(());
+        }
+        self.connection
+            .execute_batch("ROLLBACK")
+            .map_err(|source| Error::new("cannot roll back", &source))
+    }
+
+    /// Whether there are writes since the last commit.
+    pub(crate) fn has_uncommitted(&self) -> bool {
+        self.open
+    }
+
+    /// Begins a transaction, unless one is open.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        if !self.open {
+            self.execute("BEGIN IMMEDIATE")
+                .map_err(|source| Error::new("cannot begin a transaction", &source))?;
+            self.open = true;
+        }
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute([])
+    }
+
+    /// Executes a statement that writes, in the open transaction. Returns the number of rows.
+    pub(crate) fn write(
+        &mut self,
+        what: &str,
+        sql: &str,
+        values: impl Params,
+    ) -> Result<usize, Error> {
+        self.begin()?;
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(values))
+            .map_err(|source| Error::new(what, &source))
+    }
+
+    /// The first column of the first row of a query.
+    pub(crate) fn read<T: FromSql>(
+        &self,
+        what: &str,
+        sql: &str,
+        values: impl Params,
+    ) -> Result<Option<T>, Error> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row(values, |row| row.get(0)).optional())
+            .map_err(|source| Error::new(what, &source))
+    }
+
+    /// Releases free pages, `max` at most. Returns their number.
+    pub(crate) fn release_pages(&mut self, max: u64) -> Result<u64, Error> {
+        let pages = space::read(&self.connection)?.excess_pages().min(max);
+        if pages == 0 || !space::is_incremental(&self.connection)? {
+            return Ok(0);
+        }
+        self.begin()?;
+        space::release(&self.connection, pages)
+    }
+}
+
+/// Checks that an existing database can be written now, without waiting for a lock.
+pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(path, flags)
+        .and_then(|connection| {
+            connection.busy_timeout(Duration::ZERO)?;
+            connection
+                .execute_batch("BEGIN IMMEDIATE; UPDATE store SET generation = generation; COMMIT")
+        })
+        .map_err(|error| Error::new("cannot write", &error))
+}
+
+/// Whether a path is the address of a database in memory, which several connections can share.
+fn is_in_memory(path: &Path) -> bool {
+    let address = path.to_string_lossy();
+    address.starts_with("file:") && address.contains("mode=memory")
+}
+
+/// Opens or creates a database.
+pub(crate) fn connect(path: &Path) -> Result<Connection, Error> {
+    Connection::open(path)
+        .map_err(|source| Error::new(&format!("cannot open `{}`", path.display()), &source))
+}
+
+/// Opens an existing database for reading.
+pub(crate) fn connect_reader(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let wrap = |source| Error::new(&format!("cannot open `{}`", path.display()), &source);
+    let connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
+    connection.busy_timeout(READER_TIMEOUT).map_err(wrap)?;
+    Ok(connection)
+}
+
+/// The row of the database about itself.
+pub(crate) fn read_progress(connection: &Connection) -> Result<Progress, Error> {
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Progress {
+            identity: row.get(0)?,
+            generation: row.get::<_, i64>(1)?.cast_unsigned(),
+            durable: 0,
+            greatest_id: JobId::new(row.get::<_, i64>(2)?.cast_unsigned()),
+        })
+    };
+    connection
+        .query_row(
+            "SELECT identity, generation, greatest_id FROM store",
+            [],
+            read,
+        )
+        .map_err(|error| Error::new("cannot read the generation", &error))
+}
+
+/// Copies the log into the database, as far as readers permit. Returns whether all of it was copied and synced.
+fn is_checkpointed(connection: &Connection) -> Result<bool, Error> {
+    let read = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
+    connection
+        .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], read)
+        .map_err(|error| Error::new("cannot copy the log into the database", &error))
+}
+
+/// A job id as `SQLite`'s signed integer, with the same bits.
+pub(crate) fn key(id: JobId) -> i64 {
+    id.get().cast_signed()
+}

@@ -1,0 +1,164 @@
+//! Jobs as the store has them, and the listing of many that a start reads.
+
+use std::sync::Arc;
+
+use penstock_jobspec::job_id::JobId;
+use rusqlite::Connection;
+
+use crate::common_events::CommonEvents;
+use crate::database::key;
+use crate::ended::{EndedClass, EndedJob, EndedJobs};
+use crate::error::Error;
+
+/// A stored job: its record and its eventlog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRecord {
+    /// Job id (FLUID, RFC 19).
+    pub id: JobId,
+    /// The submitting user.
+    pub userid: u32,
+    /// Key of the jobspec, shared by equal jobs.
+    pub spec: i64,
+    /// R as committed, if it was.
+    pub r: Option<String>,
+    /// The first event lines (RFC 18), if it shares them with the other jobs of its submission. Each line has its newline.
+    pub common_events: Option<Arc<str>>,
+    /// The other event lines.
+    pub own_events: String,
+}
+
+impl JobRecord {
+    /// All event lines.
+    pub fn eventlog(&self) -> String {
+        let common = self.common_events.as_deref().unwrap_or_default();
+        [common, &self.own_events].concat()
+    }
+}
+
+/// Jobs of a store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Jobs {
+    /// The jobs, the oldest first.
+    pub records: Vec<JobRecord>,
+    /// The [ended jobs](crate::Store::ended_jobs) between them, whose eventlogs were not read.
+    pub ended: Vec<(EndedJob, EndedClass)>,
+    /// The last job that was read, if there may be later ones.
+    pub last: Option<JobId>,
+    /// For the log: the rows that cannot be read, and why.
+    pub damaged: Vec<String>,
+}
+
+/// The jobs after one, or the first ones: see [`Store::jobs_after`](crate::Store::jobs_after).
+pub(crate) fn read(
+    connection: &Connection,
+    after: Option<JobId>,
+    max: usize,
+    ended: &EndedJobs,
+) -> Result<Jobs, Error> {
+    let what = "cannot read the jobs";
+    let wrap = |source: rusqlite::Error| Error::new(what, &source);
+    let after = after.map_or(i64::MIN, key);
+    let mut jobs = Jobs::default();
+    let mut common = CommonEvents::new(connection);
+    let mut select_logs = connection
+        .prepare_cached("SELECT job, lines, seq FROM events WHERE job > ? ORDER BY job, seq")
+        .map_err(wrap)?;
+    let mut logs = select_logs.query([after]).map_err(wrap)?;
+    let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
+    let mut are_logs_behind = false;
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT id, userid, spec, r FROM jobs WHERE id > ? AND NOT EXISTS \
+             (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) ORDER BY id",
+        )
+        .map_err(wrap)?;
+    let mut rows = statement.query([after]).map_err(wrap)?;
+    while let Some(row) = rows.next().map_err(wrap)? {
+        let id: i64 = row.get(0).map_err(wrap)?;
+        if let Some(found) = ended.find(JobId::new(id.cast_unsigned())) {
+            are_logs_behind = true;
+            jobs.ended.push(found);
+            if jobs.records.len() + jobs.ended.len() >= max {
+                jobs.last = Some(JobId::new(id.cast_unsigned()));
+                break;
+            }
+            continue;
+        }
+        if std::mem::take(&mut are_logs_behind) {
+            drop(logs);
+            logs = select_logs.query([id.saturating_sub(1)]).map_err(wrap)?;
+            next = next_lines(&mut logs, &mut jobs.damaged)?;
+        }
+        let common_events = common.of(id);
+        let mut own_events: rusqlite::Result<_> = Ok(String::new());
+        let mut first_seq = None;
+        while let Some(found) = next.take_if(|found| found.job <= id) {
+            if found.job == id {
+                first_seq.get_or_insert(found.seq);
+                own_events = own_events.and_then(|events| Ok(events + &found.lines?));
+            }
+            next = next_lines(&mut logs, &mut jobs.damaged)?;
+        }
+        let read = common_events.and_then(|common| record(id, row, common, own_events?));
+        let fault = match read {
+            Ok(record) if record.common_events.is_none() && first_seq > Some(0) => {
+                "its first events are missing".to_owned()
+            }
+            Ok(record) => {
+                jobs.records.push(record);
+                if jobs.records.len() + jobs.ended.len() >= max {
+                    jobs.last = Some(JobId::new(id.cast_unsigned()));
+                    break;
+                }
+                continue;
+            }
+            Err(error) => Error::new("it cannot be read", &error).to_string(),
+        };
+        let id = JobId::new(id.cast_unsigned());
+        jobs.damaged.push(format!("job {id} is left out: {fault}"));
+    }
+    Ok(jobs)
+}
+
+/// A row of an eventlog.
+struct EventRow {
+    job: i64,
+    seq: i64,
+    lines: rusqlite::Result<String>,
+}
+
+/// The next row of an eventlog; rows without a job are `damaged`.
+fn next_lines(
+    logs: &mut rusqlite::Rows<'_>,
+    damaged: &mut Vec<String>,
+) -> Result<Option<EventRow>, Error> {
+    let what = "cannot read the eventlogs";
+    while let Some(row) = logs.next().map_err(|error| Error::new(what, &error))? {
+        match row.get(0) {
+            Ok(job) => {
+                let seq = row.get(2).unwrap_or_default();
+                let lines = row.get(1);
+                return Ok(Some(EventRow { job, seq, lines }));
+            }
+            Err(error) => damaged.push(Error::new("events are left out", &error).to_string()),
+        }
+    }
+    Ok(None)
+}
+
+/// A job's record, from the columns `userid`, `spec` and `r`.
+fn record(
+    id: i64,
+    row: &rusqlite::Row<'_>,
+    common_events: Option<Arc<str>>,
+    own_events: String,
+) -> rusqlite::Result<JobRecord> {
+    Ok(JobRecord {
+        id: JobId::new(id.cast_unsigned()),
+        userid: row.get(1)?,
+        spec: row.get(2)?,
+        r: row.get(3)?,
+        common_events,
+        own_events,
+    })
+}
