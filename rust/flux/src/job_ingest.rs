@@ -1,5 +1,7 @@
 //! The service `job-ingest`: submission.
 
+use std::fmt::Write as _;
+
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,59 @@ pub struct SubmitManyResponse {
     /// The result of each submission.
     #[serde(deserialize_with = "objects")]
     pub results: Vec<SubmitResult>,
+}
+
+/// The text of a [`SubmitCopiesResponse`] or a [`SubmitManyResponse`], written as the jobs are added: to write a million ids
+/// at the end takes long.
+#[derive(Clone, Debug, Default)]
+pub struct SubmitResultsText {
+    /// JSON objects with a comma between them.
+    results: String,
+}
+
+impl SubmitResultsText {
+    /// Begins the ids of a submission: [`push_id`](Self::push_id) for each of its jobs and
+    /// [`end_ids`](Self::end_ids) follow.
+    pub fn begin_ids(&mut self) {
+        self.separate();
+        self.results.push_str("{\"ids\":[");
+    }
+
+    /// Adds the id of a job.
+    pub fn push_id(&mut self, id: JobId) {
+        let separator = if self.results.ends_with('[') { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = write!(self.results, "{separator}{}", id.get());
+    }
+
+    /// Ends the ids of a submission.
+    pub fn end_ids(&mut self) {
+        self.results.push_str("]}");
+    }
+
+    /// Adds a submission that is rejected, and why.
+    pub fn push_error(&mut self, reason: &str) {
+        self.separate();
+        let result = SubmitResult::Error(reason.to_owned());
+        self.results
+            .push_str(&serde_json::to_string(&result).unwrap_or_default());
+    }
+
+    fn separate(&mut self) {
+        if !self.results.is_empty() {
+            self.results.push(',');
+        }
+    }
+
+    /// The payload of a [`SubmitCopiesResponse`]: its ids are the only result.
+    pub fn copies_payload(&self) -> Vec<u8> {
+        [self.results.as_bytes(), b"\0"].concat()
+    }
+
+    /// The payload of a [`SubmitManyResponse`].
+    pub fn many_payload(&self) -> Vec<u8> {
+        [b"{\"results\":[", self.results.as_bytes(), b"]}\0"].concat()
+    }
 }
 
 impl Payload for SubmitRequest<'_> {}

@@ -260,6 +260,38 @@ fn payloads_of_the_job_services_round_trip() {
 }
 
 #[test]
+fn results_of_submissions_are_written_as_their_jobs_are_added() {
+    let mut text = job_ingest::SubmitResultsText::default();
+    let no_results = job_ingest::SubmitManyResponse {
+        results: Vec::new(),
+    };
+    assert_eq!(text.many_payload(), no_results.to_payload());
+
+    let ids = vec![JobId::new(1), JobId::new(u64::MAX)];
+    text.begin_ids();
+    for id in &ids {
+        text.push_id(*id);
+    }
+    text.end_ids();
+    let copies = job_ingest::SubmitCopiesResponse { ids: ids.clone() };
+    assert_eq!(text.copies_payload(), copies.to_payload());
+
+    let reason = "no queue \"a\"";
+    text.push_error(reason);
+    text.begin_ids();
+    text.push_id(JobId::new(3));
+    text.end_ids();
+    let many = job_ingest::SubmitManyResponse {
+        results: vec![
+            job_ingest::SubmitResult::Ids(ids),
+            job_ingest::SubmitResult::Error(reason.to_owned()),
+            job_ingest::SubmitResult::Ids(vec![JobId::new(3)]),
+        ],
+    };
+    assert_eq!(text.many_payload(), many.to_payload());
+}
+
+#[test]
 fn payloads_of_the_kvs_are_written() {
     let no_blob = kvs::NO_BLOB;
     let entries = [

@@ -10,11 +10,11 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
-    SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult, WAITABLE,
+    SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
+    SubmitResultsText, WAITABLE,
 };
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Payload as _, RequestError, errno};
@@ -240,8 +240,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds the next jobs, `max` at most, and appends their ids to a list. Returns their number.
-    fn add(&mut self, cx: &mut Context, max: u64, list: &mut String) -> u64 {
+    /// Adds the next jobs, `max` at most, and their ids to the response. Returns their number.
+    fn add(&mut self, cx: &mut Context, max: u64, response: &mut SubmitResultsText) -> u64 {
         if self.redactions != cx.redactions {
             self.redactions = cx.redactions;
             if let Some(request) = reload::redact(cx, self.copies.record().spec().key) {
@@ -251,9 +251,7 @@ impl Batch {
         let count = self.left.min(max);
         for _ in 0..count {
             cx.add_copy(&self.copies, self.next);
-            let separator = if list.ends_with('[') { "" } else { "," };
-            // Writing to a string does not fail.
-            let _ = write!(list, "{separator}{}", self.next.get());
+            response.push_id(self.next);
             self.next = self.next.successor();
         }
         self.left -= count;
@@ -273,8 +271,8 @@ struct Submission {
     texts: VecDeque<Box<str>>,
     batch: Option<Batch>,
     results: Vec<StoredResult>,
-    /// The same as JSON objects with a comma between them: to write a million ids at the end takes long.
-    response: String,
+    /// The same as the response has them.
+    response: SubmitResultsText,
     /// The ids of all accepted jobs, whether their rows are in the store or not yet.
     ranges: Vec<IdRange>,
     /// The number of ranges that are hidden. The last one may have grown since.
@@ -301,7 +299,7 @@ impl Submission {
             texts: VecDeque::new(),
             batch: None,
             results: Vec::new(),
-            response: String::new(),
+            response: SubmitResultsText::default(),
             ranges: Vec::new(),
             hidden: 0,
         };
@@ -397,20 +395,12 @@ impl Submission {
         });
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.results.push(StoredResult::Ids(first, count));
-        self.append("{\"ids\":[");
+        self.response.begin_ids();
         match self.ranges.last_mut() {
             Some((_, end)) if end.successor() == first => *end = last,
             _ => self.ranges.push((first, last)),
         }
         Ok(())
-    }
-
-    /// Appends a result, or its beginning, to the response.
-    fn append(&mut self, result: &str) {
-        if !self.response.is_empty() {
-            self.response.push(',');
-        }
-        self.response.push_str(result);
     }
 
     /// Adds the next jobs, of which a slice has this number. Returns whether these were the last.
@@ -422,7 +412,7 @@ impl Submission {
                 if batch.left > 0 {
                     return false;
                 }
-                self.response.push_str("]}");
+                self.response.end_ids();
                 self.batch = None;
             }
             if left == 0 && !self.texts.is_empty() {
@@ -433,8 +423,7 @@ impl Submission {
             };
             left = left.saturating_sub((text.len() / BYTES_PER_JOB) as u64);
             if let Err(error) = self.accept_text(cx, &text) {
-                let result = SubmitResult::Error(error.text.clone());
-                self.append(&serde_json::to_string(&result).unwrap_or_default());
+                self.response.push_error(&error.text);
                 self.results.push(StoredResult::Error(error.text));
             }
         }
@@ -471,10 +460,8 @@ impl Submission {
         };
         let payload = match &jobs {
             StoredJobs::One(id) => SubmitResponse { id: *id }.to_payload(),
-            StoredJobs::Copies(..) => Message::json_payload(&self.response),
-            StoredJobs::Many(_) => {
-                Message::json_payload(&format!("{{\"results\":[{}]}}", self.response))
-            }
+            StoredJobs::Copies(..) => self.response.copies_payload(),
+            StoredJobs::Many(_) => self.response.many_payload(),
         };
         if let Some(Token {
             userid,
