@@ -71,24 +71,24 @@ pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored
         depend::check(cx, &stored.spec.dependencies, userid)?;
         return Ok(stored);
     }
-    let checked = check_submitted(cx, text, userid)?;
+    let checked = check_text(cx, parse(text)?, text, userid, Limited::Fully)?;
     let stored = store(cx, checked);
     cx.jobspecs.remember(text, &stored);
     Ok(stored)
 }
 
-/// Checks a submitted jobspec, and applies the site's defaults.
-fn check_submitted(cx: &Context, text: &str, userid: u32) -> Result<Checked, RequestError> {
+/// Parses a submitted jobspec.
+fn parse(text: &str) -> Result<Jobspec, RequestError> {
     let jobspec = Jobspec::from_json(text).map_err(invalid)?;
     if jobspec.attribute(COPY_IDS).is_some() {
         let text =
             format!("attributes.{COPY_IDS}: expected none: `cc` of the request asks for copies");
         return Err(RequestError::invalid(text));
     }
-    check_text(cx, jobspec, text, userid, Limited::Fully)
+    Ok(jobspec)
 }
 
-/// A valid jobspec of copies that is not in the store yet.
+/// A valid jobspec of copies, with the site's defaults, that is not in the store yet.
 #[derive(Debug)]
 pub(crate) struct Template(Jobspec);
 
@@ -100,20 +100,19 @@ pub(crate) fn check_template(
     greatest: u32,
 ) -> Result<Template, RequestError> {
     policy::check_bytes(text.len(), userid, &cx.settings)?;
-    let template = check_submitted(cx, text, userid)?;
+    let template = policy::with_defaults(&parse(text)?, &cx.settings).into_owned();
+    let checked = check(cx, template.clone(), userid, Limited::Fully)?;
     // The longest text that a copy has.
-    let copy = check_submitted(cx, &copies::expand(text, greatest), userid)?;
-    let is_same = template.spec().is_same_but_for_name(copy.spec())
-        && template.request().requested() == copy.request().requested();
+    let copy = copies::expand(text, greatest);
+    let copy = check_text(cx, parse(&copy)?, &copy, userid, Limited::Fully)?;
+    let is_same = checked.spec().is_same_but_for_name(copy.spec())
+        && checked.request().requested() == copy.request().requested();
     if !is_same {
         let text = "`{cc}` stands in a part of the jobspec that must be the same for all copies: expected it in command, \
                     environment, shell options, job name or user attributes";
         return Err(RequestError::invalid(text));
     }
-    let (document, _, _) = template.into_parts();
-    Jobspec::from_json(document.text())
-        .map(Template)
-        .map_err(invalid)
+    Ok(Template(template))
 }
 
 /// Puts the jobspec of copies into the store.
