@@ -129,11 +129,7 @@ fn requested_exception(request: Request<'_>) -> Result<RaiseJobs, RequestError> 
     }
     quota::check_exception(&kind, &note)?;
     let exception = Exception {
-        // The usual one is not copied for each job.
-        kind: match &*kind {
-            "cancel" => "cancel".into(),
-            kind => kind.to_owned().into(),
-        },
+        kind: kind.into_string().into(),
         severity,
         note: note.into_string().into(),
         userid: Some(request.sender.userid),
