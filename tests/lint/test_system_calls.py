@@ -17,7 +17,6 @@ RESOURCES = {
         r"|datetime\.(datetime|date)\.(now|utcnow|today)|trio\.(current_time|lowlevel\.current_clock)",
         {
             "clock.py": "the system's clock",
-            "compat/ClusterShell/NodeUtils.py": "when the cache of a source of groups expires",
         },
     ),
     "a blocking sleep": Resource(
@@ -35,7 +34,7 @@ RESOURCES = {
             HOST: "the real system",
             "cli/attach.py": "the number of a writer of input",
             "cli/bulksubmit.py": "the order of shuffled jobs",
-            "client/tokens.py": "the tokens of submissions",
+            "client/repeating.py": "the tokens of submissions",
             "compat/ClusterShell/RangeSet.py": "the nodes that `pick` picks",
             "web/sessions.py": "the secrets of sessions",
         },

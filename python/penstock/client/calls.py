@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import MAX_JOBSPEC_BYTES
 from penstock._core import topic as topics
+from penstock.client.repeating import new_token
 from penstock.client.responses import (
     error_of,
     expect,
@@ -18,7 +19,6 @@ from penstock.client.responses import (
     read_ids,
     read_response,
 )
-from penstock.client.tokens import new_token
 from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:

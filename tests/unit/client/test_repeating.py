@@ -1,8 +1,12 @@
-"""A submission whose connection is lost before the response is sent again, with the same token."""
+"""A submission whose connection is lost before the response is sent again, with the same token.
+
+No token is given twice, not in a child process either.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 import trio
@@ -11,6 +15,7 @@ from penstock import aioclient
 from penstock.aclient import connect
 from penstock.cli import main
 from penstock.client import Client, NoInstanceError, repeating
+from penstock.client.repeating import new_token
 from penstock.errors import RpcError
 
 
@@ -133,3 +138,23 @@ def test_other_requests_are_not_sent_again(fake):
     with Client() as client, pytest.raises(NoInstanceError):
         client.rpc("job-manager.raise", {"id": 1})
     assert count == 1
+
+
+def test_tokens_differ():
+    tokens = {new_token() for _ in range(1000)}
+    assert len(tokens) == 1000
+    assert {len(token) for token in tokens} == {32}
+
+
+def test_a_child_process_begins_elsewhere():
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, new_token().encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        token = pipe.read()
+    os.waitpid(child, 0)
+    # 2^64 tokens are more than any process makes.
+    assert abs(int(token, 16) - int(new_token(), 16)) > 2**64

@@ -306,7 +306,7 @@ reverse: grep -w $NODE $CFGDIR/$SOURCE | sed 's/:.*//'
 
 def test_the_cache_of_upcalls_expires(monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(NodeUtils.time, "time", lambda: now)
+    monkeypatch.setattr(NodeUtils.SYSTEM_CLOCK, "now", lambda: now)
     outputs = iter(["n1", "n2"])
     source = UpcallGroupSource("s", "command", cache_time=10)
     monkeypatch.setattr(source, "_upcall_read", lambda *_: next(outputs))

@@ -13,12 +13,12 @@ Example:
 from __future__ import annotations
 
 import re
-import time
 from importlib import import_module
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.clock import SYSTEM_CLOCK
 from penstock.compat.ClusterShell.errors import (
     GroupResolverConfigError,
     GroupResolverError,
@@ -216,7 +216,7 @@ class UpcallGroupSource(GroupSource):
         if question not in self.upcalls:
             raise GroupSourceNoUpcall(question, self)
         cached = self._cache[question].get(key)
-        now = time.time()
+        now = SYSTEM_CLOCK.now()
         if cached and now < cached[0]:
             return cached[1]
         output = self._upcall_read(question, args) or ""
@@ -244,7 +244,7 @@ class UpcallGroupSource(GroupSource):
 
     def _refresh(self) -> dict[str | None, tuple[float, str]]:
         """The cache of groups; it holds all of them while the output of `mapall` is fresh."""
-        now = time.time()
+        now = SYSTEM_CLOCK.now()
         if now >= self._mapall_expiry:
             groups = self._read_mapall()
             expiry = now + self.cache_time
@@ -318,7 +318,7 @@ class YAMLGroupLoader:
         if not isinstance(sources, dict):
             raise GroupResolverConfigError(f"{self.filename}: expected a mapping of group sources")
         self._groups = {name: self._check(name, groups) for name, groups in sources.items()}
-        self._expiry = time.time() + self.cache_time
+        self._expiry = SYSTEM_CLOCK.now() + self.cache_time
 
     def _check(self, name: object, groups: object) -> dict[str, str]:
         if not isinstance(name, str):
@@ -349,7 +349,7 @@ class YAMLGroupLoader:
 
     def groups(self, sourcename: str) -> dict[str, str]:
         """The groups of a source, from the file again if the cache has expired."""
-        if time.time() >= self._expiry:
+        if SYSTEM_CLOCK.now() >= self._expiry:
             self._load()
         return self._groups.get(sourcename, {})
 
