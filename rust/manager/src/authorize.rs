@@ -2,17 +2,17 @@
 //!
 //! The [router](crate::router) does the check before it calls a handler, and hands on what the rule depends on:
 //! the [`PermittedJob`], [`PermittedUser`] or [`PermittedKey`] that the payload names, or the [`VisibleJobs`] of the
-//! sender. Only this file makes these:
-//! without one a handler has nothing to act on.
+//! sender. Only this file makes these: without one a handler has nothing to act on.
 //!
-//! Some rules depend on what a handler reads first, and are functions that it calls: [`urgency`] and [`signer`] check a
-//! value of a submission, [`check_dependency`] a job that a jobspec names, [`may_name`] a job that an elastic request
-//! names, [`check_registration`] a service. The site's limits of time do not hold for every request:
+//! Some rules depend on what a handler reads first, and are functions that it calls: [`urgency`], [`submission_flags`] and
+//! [`signer`] check a value of a submission, [`check_dependency`] a job that a jobspec names, [`may_name`] a job that an
+//! elastic request names, [`check_registration`] a service. The site's limits of time do not hold for every request:
 //! [`has_limits_when_running`] decides by the owner of a running job, [`has_limits_on_update`] by the sender.
 
 use std::collections::HashMap;
 use std::ops::Bound;
 
+use penstock_flux::job_ingest::WAITABLE;
 use penstock_flux::job_manager::{HistoryRequest, JobsRequest, MatchingJobsRequest};
 use penstock_flux::role::owner_only;
 use penstock_flux::urgency::{self, EXPEDITE};
@@ -407,6 +407,14 @@ pub(crate) fn urgency(sender: Credentials, urgency: i64) -> Result<u8, RequestEr
     Ok(valid)
 }
 
+/// Checks the flags of a submission: jobs for whose result others wait are the instance owner's.
+pub(crate) fn submission_flags(sender: Credentials, flags: u32) -> Result<(), RequestError> {
+    if flags & WAITABLE == 0 {
+        return Ok(());
+    }
+    sender.require_owner("a waitable job")
+}
+
 /// Checks the signer of a signed jobspec: the sender; root may sign for the instance owner.
 pub(crate) fn signer(sender: Credentials, signer: i64) -> Result<(), RequestError> {
     if signer == i64::from(sender.userid) || (signer == 0 && sender.is_owner()) {
@@ -478,8 +486,9 @@ mod tests {
 
     use super::{
         Caller, JobKey, JobNames, JobRule, NextJob, PermittedJob, PermittedJobs, PermittedKey,
-        PermittedUser, check, check_registration, has_limits_on_update, has_limits_when_running,
-        permitted_job, permitted_jobs, permitted_key, permitted_user, signer, urgency,
+        PermittedUser, WAITABLE, check, check_registration, has_limits_on_update,
+        has_limits_when_running, permitted_job, permitted_jobs, permitted_key, permitted_user,
+        signer, submission_flags, urgency,
     };
     use crate::context::Context;
     use crate::fixture::{OWNER, add_allocated_job, add_pending_job, context, message};
@@ -555,6 +564,9 @@ mod tests {
             let decided = urgency(sender, number).map(drop);
             assert_eq!(errnum(decided), expected, "urgency {number}");
         }
+        assert_eq!(errnum(submission_flags(owner, WAITABLE)), 0);
+        assert_eq!(errnum(submission_flags(guest, WAITABLE)), errno::EPERM);
+        assert_eq!(errnum(submission_flags(guest, !WAITABLE)), 0);
         assert_eq!(errnum(signer(owner, 0).map(drop)), 0);
         assert_eq!(errnum(signer(guest, 0).map(drop)), errno::EPERM);
     }

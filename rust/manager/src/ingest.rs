@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
-    SubmitResultsText, WAITABLE,
+    SubmitResultsText,
 };
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Payload as _, RequestError, errno};
@@ -332,9 +332,7 @@ impl Submission {
         let (sender, userid) = (self.sender, self.sender.userid);
         let urgency = submission.urgency.unwrap_or(DEFAULT.into());
         let urgency = authorize::urgency(sender, urgency)?;
-        if submission.flags & WAITABLE != 0 {
-            sender.require_owner("a waitable job")?;
-        }
+        authorize::submission_flags(sender, submission.flags)?;
         let ids = copy_ids(submission)?;
         let count = match &ids {
             Some(ids) => ids.len(),
