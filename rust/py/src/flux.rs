@@ -1,4 +1,5 @@
-//! The vocabulary of the protocols: numbers, topics and names as constants, requests and responses as classes.
+//! The vocabulary of the protocols: numbers, topics and names as constants, requests, responses and the histogram of
+//! statistics as classes.
 
 mod hook_request;
 mod requests;
@@ -59,6 +60,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         constants(py, "pmix_attribute", pmix_attribute::ALL)?,
     )?;
     module.add_function(wrap_pyfunction!(exit_status, module)?)?;
+    module.add_class::<Histogram>()?;
     requests::register(module)?;
     hook_request::register(module)?;
     start_request::register(module)?;
@@ -126,4 +128,32 @@ fn class<'py>(name: &str, members: &Bound<'py, PyDict>) -> PyResult<Bound<'py, P
     members.set_item("__qualname__", name)?;
     let (_, name) = name.rsplit_once('.').unwrap_or(("", name));
     py.get_type::<PyType>().call1((name, (), members))
+}
+
+/// Counts durations by buckets, for the statistics of a service.
+#[pyclass(module = "penstock._core")]
+struct Histogram(penstock_flux::Histogram);
+
+#[pymethods]
+impl Histogram {
+    #[new]
+    fn new() -> Self {
+        Self(penstock_flux::Histogram::of_work())
+    }
+
+    /// Counts a duration in seconds.
+    fn observe(&mut self, seconds: f64) {
+        self.0.observe(seconds);
+    }
+
+    /// The counts so far, as services send them.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.0.stats();
+        let dict = PyDict::new(py);
+        dict.set_item("count", stats.count)?;
+        dict.set_item("sum", stats.sum)?;
+        dict.set_item("le", stats.le)?;
+        dict.set_item("buckets", stats.buckets)?;
+        Ok(dict)
+    }
 }

@@ -2,12 +2,12 @@
 
 use pyo3::prelude::*;
 
+mod array;
 mod broker;
 mod engine;
 mod errors;
 mod flux;
 mod guarded;
-mod histogram;
 mod hostlist;
 mod idset;
 mod jobspec;
@@ -41,7 +41,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     layout::register(module)?;
     engine::register(module)?;
     flux::register(module)?;
-    histogram::register(module)?;
     wire::register(module)?;
     broker::register(module)?;
     manager::register(module)?;

@@ -1,6 +1,5 @@
 //! `Workload`, `Simulation` and `SimResult`: workloads replayed in virtual time.
 
-mod columns;
 mod result;
 mod simulation;
 mod worker_thread;

@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PySlice};
 
-use super::columns::view;
 use super::core_state::{CoreState, EngineCore};
 use super::jobs::time;
+use crate::array::view;
 use crate::resource::PyResourceSet;
 use crate::shared::{Stride, position};
 

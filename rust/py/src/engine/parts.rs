@@ -8,8 +8,8 @@ use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::columns::view;
 use super::core_state::{CoreState, EngineCore};
+use crate::array::view;
 
 /// The minimum size of a shape's request.
 #[derive(Clone, Copy, Default)]

@@ -6,9 +6,10 @@ use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::columns::{self, view};
+use super::columns;
 use super::core_state::{CoreState, EngineCore};
 use super::jobs::time;
+use crate::array::view;
 use crate::errors::{EngineError, NotFoundError, raised};
 use crate::idset::PyIdSet;
 use crate::resource::convert;

@@ -8,8 +8,8 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::columns::view;
 use super::simulation::Simulation;
+use crate::array::view;
 
 /// The jobs of a simulation and how they ended: a view of the simulation, in the order of the file.
 #[pyclass(module = "penstock._core", frozen)]
@@ -59,21 +59,12 @@ impl SimResult {
         let simulation = simulation.inner()?;
         let (workload, results) = (simulation.workload(), simulation.results());
         let indices = || (0..workload.len()).map(|number| workload.index_from_file(number));
-        let floats =
-            |column: &[f64]| view(py, "d", indices().map(|index| column[index].to_ne_bytes()));
-        let words =
-            |column: &[u32]| view(py, "I", indices().map(|index| column[index].to_ne_bytes()));
+        let floats = |column: &[f64]| view(py, indices().map(|index| column[index]));
+        let words = |column: &[u32]| view(py, indices().map(|index| column[index]));
         let over = |fate: JobResult| matches!(fate, JobResult::Killed | JobResult::Lost);
         let columns = PyDict::new(py);
         let ids = workload.ids();
-        columns.set_item(
-            "id",
-            view(
-                py,
-                "Q",
-                indices().map(|index| ids[index].get().to_ne_bytes()),
-            )?,
-        )?;
+        columns.set_item("id", view(py, indices().map(|index| ids[index].get()))?)?;
         let (submit, start) = (workload.submits(), results.start());
         columns.set_item("submit", floats(submit)?)?;
         columns.set_item("start", floats(start)?)?;
@@ -81,18 +72,18 @@ impl SimResult {
         columns.set_item("cores", words(results.cores())?)?;
         columns.set_item("nodes", words(results.nodes())?)?;
         columns.set_item("first_rank", words(results.first_rank())?)?;
-        let waits = indices().map(|index| (start[index] - submit[index]).to_ne_bytes());
-        columns.set_item("wait", view(py, "d", waits)?)?;
-        let backfilled = indices().map(|index| [u8::from(results.backfilled()[index])]);
-        columns.set_item("backfilled", view(py, "B", backfilled)?)?;
-        let killed = indices().map(|index| [u8::from(over(results.job_results()[index]))]);
-        columns.set_item("killed", view(py, "B", killed)?)?;
-        let state = indices().map(|index| [results.job_results()[index] as u8]);
-        columns.set_item("state", view(py, "B", state)?)?;
+        let waits = indices().map(|index| start[index] - submit[index]);
+        columns.set_item("wait", view(py, waits)?)?;
+        let backfilled = indices().map(|index| u8::from(results.backfilled()[index]));
+        columns.set_item("backfilled", view(py, backfilled)?)?;
+        let killed = indices().map(|index| u8::from(over(results.job_results()[index])));
+        columns.set_item("killed", view(py, killed)?)?;
+        let state = indices().map(|index| results.job_results()[index] as u8);
+        columns.set_item("state", view(py, state)?)?;
         let none = f64::NAN;
         let estimate = results.estimate();
-        let estimates = indices().map(|index| estimate.get(index).unwrap_or(&none).to_ne_bytes());
-        columns.set_item("estimate_start", view(py, "d", estimates)?)?;
+        let estimates = indices().map(|index| *estimate.get(index).unwrap_or(&none));
+        columns.set_item("estimate_start", view(py, estimates)?)?;
         Ok(columns)
     }
 
@@ -117,12 +108,9 @@ impl SimResult {
         let simulation = simulation.inner()?;
         let series = simulation.series();
         let columns = PyDict::new(py);
-        let time = series.time().iter().map(|time| time.to_ne_bytes());
-        columns.set_item("time", view(py, "d", time)?)?;
-        let used = series.used().iter().map(|used| used.to_ne_bytes());
-        columns.set_item("used_cores", view(py, "Q", used)?)?;
-        let queued = series.queued().iter().map(|queued| queued.to_ne_bytes());
-        columns.set_item("queued", view(py, "I", queued)?)?;
+        columns.set_item("time", view(py, series.time().iter().copied())?)?;
+        columns.set_item("used_cores", view(py, series.used().iter().copied())?)?;
+        columns.set_item("queued", view(py, series.queued().iter().copied())?)?;
         Ok(columns)
     }
 

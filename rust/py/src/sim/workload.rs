@@ -9,8 +9,8 @@ use penstock_sim::{Column, Estimates, JobKinds, Lublin, Mix, jsonl, swf};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::columns::view;
 use super::worker_thread::{self, Watch};
+use crate::array::view;
 use crate::errors::raised;
 
 /// Parses a setting of a workload or a simulation.
@@ -246,8 +246,7 @@ impl Workload {
         for (name, column) in self.0.columns() {
             match column {
                 Column::Numbers(numbers) => {
-                    let numbers = numbers.iter().map(|number| number.to_ne_bytes());
-                    columns.set_item(&**name, view(py, "d", numbers)?)?;
+                    columns.set_item(&**name, view(py, numbers.iter().copied())?)?;
                 }
                 Column::Texts(texts) | Column::Json(texts) => {
                     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
