@@ -9,18 +9,22 @@ RUST = Path(__file__).parents[2] / "rust"
 SIGNATURE = re.compile(r"\bfn (\w+)[^{;]*")
 INTEGER = r"(?:[ui](?:8|16|32|64|128|size))"
 PAIR = re.compile(rf"\(({INTEGER}), ?\1\)")
+# The name of a type that is a pair.
+ALIAS = re.compile(r"\btype (\w+) = [^;]*")
 ALLOWED = {
     ("exec/src/linux/directory.rs", "identity"): "device and inode, compared as a whole",
     ("idset/src/words.rs", "each_run"): "the first and the last id of a run",
+    ("idset/src/words.rs", "Item"): "the first and the last id of a run",
     ("idset/src/words.rs", "next"): "the first and the last id of a run",
     ("py/src/idset/iterator.rs", "rest"): "the ends of a range of ids",
 }
 
 
 def pairs(source: str) -> list[str]:
-    """The functions up to the tests with such a pair in their signature."""
+    """The functions up to the tests with such a pair in their signature, and the aliases of one."""
     code = source.partition("#[cfg(test)]")[0]
-    return [function[1] for function in SIGNATURE.finditer(code) if PAIR.search(function[0])]
+    named = [*SIGNATURE.finditer(code), *ALIAS.finditer(code)]
+    return [found[1] for found in named if PAIR.search(found[0])]
 
 
 def test_no_signature_has_a_pair_of_equal_integers():
@@ -41,7 +45,9 @@ fn most(
     of: impl Fn(u32, u32) -> u32,
 ) -> u32 { }
 fn word(&self) -> (u32, u64) { let x: (u32, u32); }
+pub type Core = (u32, u32);
+type Handler = fn(u32, u32) -> u32;
 #[cfg(test)]
 fn of_a_test(pair: (u32, u32)) {}
 """
-    assert pairs(source) == ["find", "all", "most"]
+    assert pairs(source) == ["find", "all", "most", "Core", "Handler"]

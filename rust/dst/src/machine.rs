@@ -811,7 +811,7 @@ impl Machine {
     ) -> impl Iterator<Item = Core> {
         let shrunk = self.shrunk.get(&job);
         let cores = cores.iter().copied();
-        cores.filter(move |(rank, _)| {
+        cores.filter(move |Core { rank, .. }| {
             let is_released = shrunk.is_some_and(|shrunk| shrunk.contains(*rank));
             !is_released || targets.contains(&Some(*rank)) || targets.contains(&None)
         })
@@ -822,7 +822,7 @@ impl Machine {
         let (mut users, mut violations) = (BTreeMap::new(), Vec::new());
         let mut add = |job: u64, core: Core| {
             if let Some(other) = users.insert(core, job).filter(|other| *other != job) {
-                let (rank, core) = core;
+                let Core { rank, id: core } = core;
                 let text = format!("jobs {other} and {job} use core {core} of rank {rank}");
                 violations.push(text);
             }
