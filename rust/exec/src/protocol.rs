@@ -210,7 +210,7 @@ pub enum Request {
 /// A change of a task or job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The task has started.
+    /// The task has started. In a list, also a task that is still being set up: [`Failed`](Self::Failed) may follow.
     Started {
         /// The task.
         task: TaskId,

@@ -965,7 +965,8 @@ impl Reaper {
                     job: *id,
                     rank: *rank,
                 };
-                self.outbox.send(connection, task_events(task, *state));
+                self.outbox
+                    .send(connection, task_events(task, state.recorded()));
             }
             let count = job.oom_kills;
             let oom = (count > 0).then_some(Event::OomKilled { job: *id, count });
@@ -983,11 +984,7 @@ impl Reaper {
                     job: *id,
                     rank: *rank,
                 };
-                if let TaskState::SettingUp(process) = *state {
-                    // Its start is in the log since it has a process, and is reported later.
-                    Record::Started(task, process, job.cgroup).encode(&mut bytes);
-                }
-                for event in task_events(task, *state) {
+                for event in task_events(task, state.recorded()) {
                     match event {
                         Event::Started { task, process } => {
                             Record::Started(task, process, job.cgroup)

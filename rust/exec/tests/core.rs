@@ -500,20 +500,40 @@ fn a_log_of_forgotten_jobs_is_compacted() {
     assert!(world.kernel.processes.contains_key(&kept));
 }
 
-#[test]
-fn a_compacted_log_has_the_tasks_that_are_being_set_up() {
-    let mut world = World::new();
+fn guests_spec(job: u64, rank: u32) -> TaskSpec {
     let guest = Guest {
         uid: 1001,
         no_new_privs: true,
         names_stdout: false,
         names_stderr: false,
     };
-    let spec = TaskSpec {
+    TaskSpec {
         guest: Some(guest),
-        ..spec(5_000, 0)
+        ..spec(job, rank)
+    }
+}
+
+#[test]
+fn a_list_has_the_tasks_that_are_being_set_up() {
+    let mut world = World::new();
+    let spawn = Request::Spawn(vec![guests_spec(1, 0)]);
+    assert_eq!(world.request(spawn), (vec![], 0));
+    // The next service must not take the core of the process for free.
+    let (events, 0) = world.request(Request::List) else {
+        panic!("the list is rejected");
     };
-    assert_eq!(world.request(Request::Spawn(vec![spec])), (vec![], 0));
+    let (task, pid) = world.kernel.spawned[0];
+    assert!(
+        matches!(events[..], [Event::Started { task: started, process }] if started == task && process.pid == pid),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_compacted_log_has_the_tasks_that_are_being_set_up() {
+    let mut world = World::new();
+    let spawn = Request::Spawn(vec![guests_spec(5_000, 0)]);
+    assert_eq!(world.request(spawn), (vec![], 0));
     let (_, set_up) = world.kernel.spawned[0];
     while world.kernel.rewrites == 1 {
         let job = world.kernel.spawned.len() as u64;

@@ -105,6 +105,14 @@ pub(super) enum TaskState {
 }
 
 impl TaskState {
+    /// The state that the log has: of a task in set-up, that it runs, since it has a process.
+    pub(super) fn recorded(self) -> Self {
+        match self {
+            Self::SettingUp(process) => Self::Running(process),
+            state => state,
+        }
+    }
+
     /// Whether it has a process, or may get one.
     fn may_run(&self) -> bool {
         match self {

@@ -130,7 +130,7 @@ impl Service {
         match state {
             TaskState::Failed(failure)
                 if failure.step == Step::Exec
-                    && before == TaskState::Requested
+                    && matches!(before, TaskState::Requested | TaskState::Running(_))
                     && is_first_failure =>
             {
                 self.explain_failure(task, failure);
