@@ -132,14 +132,17 @@ class Planner:
 
 
 def expected(estimate: Mapping[str, Any], now: float) -> str:
-    """A start in words: `starts in 12 min (14:02:10), between 3 min and 20 min from now …`."""
+    """A start in words: `starts in 12 min (14:02:10) by the time limits of jobs; …`."""
     start = estimate["start"]
     if start <= now:
         return "starts in the next pass of the scheduler"
     text = f"starts in {span(start - now)} ({clock(start, now)})"
     if "earliest" in estimate:
         low, high = span(estimate["earliest"] - now), span(estimate["latest"] - now)
-        text += f", between {low} and {high} from now in 80 % of cases so far"
+        text += (
+            " by the time limits of jobs; "
+            f"by the estimates so far, between {low} and {high} from now in 80 % of cases"
+        )
     return text
 
 

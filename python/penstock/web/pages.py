@@ -48,6 +48,10 @@ JOBS_PER_PAGE, NODES_PER_PAGE = 50, 64
 MAX_COLOURED_JOBS = 1000
 MAX_SCANNED_JOBS = 20_000
 SCAN_AGE_S = 10.0
+# Without a choice; shorter if the jobs are younger.
+DEFAULT_PERIOD = "24h"
+# In the scope of a request: the period that fits the jobs.
+PERIOD_KEY = "penstock.period"
 SCAN_ATTRS = ("userid", "t_submit", "t_run", "t_cleanup", "t_inactive", "ncores", "state")
 CONTENT_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -58,6 +62,15 @@ class Scan:
 
     period: figures.Period
     rows: Sequence[JobRow]
+
+    @property
+    def fitting_period(self) -> str:
+        """The name of the shortest period in which all of them were active."""
+        begin = min((row["t_submit"] for row in self.rows), default=self.period.begin)
+        return next(
+            (name for name, length in figures.PERIODS.items() if begin > self.period.end - length),
+            DEFAULT_PERIOD,
+        )
 
     @property
     def is_cut(self) -> bool:
@@ -145,7 +158,7 @@ class Site:
         """Utilisation, the map of nodes, queues, the last starts."""
         view = await self._view(request)
         nodes = (await view.machine()).nodes
-        scan = await self._scan(view, _period_name(request))
+        scan = await self._scan(view, await self._period(view, request))
         total = sum(node.total.cores for node in nodes)
         return self._page(
             request,
@@ -269,8 +282,7 @@ class Site:
     async def history(self, request: Request) -> Response:
         """Wait and slowdown over time, and the last ended jobs."""
         view = await self._view(request)
-        name = _period_name(request)
-        scan = await self._scan(view, name)
+        scan = await self._scan(view, await self._period(view, request))
         waits = figures.waits(scan.rows, scan.period)
         parts, filters = _filters(request)
         page = _page_number(request)
@@ -407,6 +419,13 @@ class Site:
         uid = request.scope["session"].uid
         return View(client, await reader_of(client, uid, self._owners), self._machine)
 
+    async def _period(self, view: View, request: Request) -> str:
+        """The name of the chosen period, or else of one that fits the jobs."""
+        if _chosen_period(request) is None:
+            scan = await self._scan(view, DEFAULT_PERIOD)
+            request.scope[PERIOD_KEY] = scan.fitting_period
+        return _period_name(request)
+
     async def _scan(self, view: View, name: str) -> Scan:
         key = (name, None if view.reader.sees_all_jobs else view.reader.uid)
         now = self._clock.monotonic()
@@ -489,8 +508,13 @@ def _page_number(request: Request) -> int:
 
 
 def _period_name(request: Request) -> str:
-    name = request.query_params.get("period", "24h")
-    return name if name in figures.PERIODS else "24h"
+    default: str = request.scope.get(PERIOD_KEY, DEFAULT_PERIOD)
+    return _chosen_period(request) or default
+
+
+def _chosen_period(request: Request) -> str | None:
+    name = request.query_params.get("period")
+    return name if name in figures.PERIODS else None
 
 
 def _filters(request: Request) -> tuple[list[dict[str, Any]], dict[str, str]]:

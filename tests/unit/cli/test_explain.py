@@ -48,10 +48,10 @@ def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
     assert main(["explain", "ƒ2"]) == 0
     assert requested(fake, "sched.explain") == {"ids": [1]}
     lines = capsys.readouterr().out.splitlines()
-    between = "between 3 min and 20 min from now in 80 % of cases so far"
+    between = "by the estimates so far, between 3 min and 20 min from now in 80 % of cases"
     assert lines == [
         r"ƒ2: needs\x1b 4 nodes",
-        f"    starts in 12 min ({clock(NOW + 720, NOW)}), {between}",
+        f"    starts in 12 min ({clock(NOW + 720, NOW)}) by the time limits of jobs; {between}",
     ]
     assert main(["explain", "--json", "ƒ2"]) == 0
     row = json.loads(capsys.readouterr().out)

@@ -9,6 +9,8 @@ import pytest
 import trio
 from tests.unit.web.conftest import job
 
+from penstock.clock import SYSTEM_CLOCK
+
 MARKUP = "<script>alert(1)</script><img src=x onerror=y>\"'&"
 BIDI = "\u202egnp.exe"
 
@@ -226,3 +228,28 @@ def test_without_the_instance_pages_say_so_and_come_again(on_server, world):
             await trio.lowlevel.checkpoint()
 
     on_server(main)
+
+
+@pytest.mark.parametrize(
+    ("age", "query", "chosen"),
+    [
+        (None, "", "24h"),
+        (10.0, "", "1h"),
+        (5000.0, "", "6h"),
+        (50000.0, "", "24h"),
+        (10.0, "?period=7d", "7d"),
+        (10.0, "?period=x", "1h"),
+    ],
+)
+def test_the_first_period_fits_the_age_of_the_jobs(in_browser, world, age, query, chosen):
+    if age is not None:
+        now = SYSTEM_CLOCK.now()
+        begin = now - age
+        world.rows = [job(1, t_submit=begin, t_run=begin), job(2, t_submit=now)]
+
+    async def main(browser):
+        for page in ("/", "/history"):
+            text = (await browser.get(f"{page}{query}")).text
+            assert f'aria-current="true">{chosen}</a>' in text
+
+    in_browser(main)
