@@ -126,3 +126,21 @@ def test_every_installation_names_the_distribution() -> None:
     }
     assert named == set()
     assert f"pip install {name}" in (ROOT / "README.md").read_text()
+
+
+# Running jobs, pending ones, inactive ones.
+STATE_ORDER = {"R": 0, "S": 1, "CD": 2, "F": 2, "CA": 2, "TO": 2}
+JOB_LISTING = re.compile(
+    r"^\$ penstock jobs(?: -a)?\n *JOBID USER .*\n((?: *ƒ.*\n)+)", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_listings_of_jobs_have_the_order_of_the_command(page):
+    for listing in JOB_LISTING.findall(page.read_text()):
+        states = [line.split()[3] for line in listing.splitlines()]
+        assert states == sorted(states, key=STATE_ORDER.__getitem__), listing
+
+
+def test_the_pages_have_listings_of_jobs():
+    assert sum(len(JOB_LISTING.findall(page.read_text())) for page in PAGES) >= 2
