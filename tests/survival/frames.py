@@ -3,8 +3,9 @@
 Processes of the owner and of a guest send frames to an instance: recorded ones, requests to every
 method, and both with bytes and pieces changed, inserted, removed or cut. Each draws from its own
 part of the seed. Meanwhile a client of the owner sends pings. The instance must answer each ping,
-report no failure of a service, and at the end have the descriptors and about the memory that it
-had after a quarter of the frames.
+and report no failure of a service. Between parts of the frames, when all senders have disconnected,
+its memory is measured: it must not grow after the first tenth of them. At the end it must have the
+descriptors that it had at the beginning.
 """
 
 from __future__ import annotations
@@ -68,14 +69,16 @@ BATCH_FRAMES = 64
 FRAMES_PER_CONNECTION = 20_000
 # After this long without a response to a ping the instance hangs, in seconds.
 HANG_S = 60.0
-PING_INTERVAL_S = 0.5
+PING_INTERVAL_S = 0.1
 GUEST_UID = 54321
-# Memory may grow by this factor and by this much after a quarter of the frames, as caches fill and
-# jobs are queued.
-MAX_GROWTH = 1.25
+# The number of parts in which the frames are sent. Memory is measured after each.
+PARTS = 20
 # Descriptors that the daemon may open with its first requests. A leak has one for each connection.
 MAX_NEW_DESCRIPTORS = 4
-MAX_GROWTH_BYTES = 64 << 20
+# After the first tenth of the frames memory may grow by this factor, and by this much: caches are
+# not full by then in a short run.
+MAX_GROWTH = 1.1
+MAX_GROWTH_BYTES = 8 << 20
 
 
 @dataclass
@@ -89,20 +92,20 @@ class Report:
     pings: int = 0
     slowest_ping_s: float = 0.0
     seconds: float = 0.0
-    # Resident memory of the daemon in bytes, after a quarter of the frames and at the end.
-    memory: tuple[int, int] = (0, 0)
+    # Anonymous memory of the daemon in bytes, after each part of the frames.
+    memory: list[int] = field(default_factory=list)
     # Its open descriptors before the first frame and at the end.
     descriptors: tuple[int, int] = (0, 0)
     errors: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """A few lines for people."""
-        quarter, end = (size / 2**20 for size in self.memory)
+        memory = " ".join(f"{size / 2**20:.1f}" for size in self.memory)
         return (
             f"frames: {self.frames} in {self.seconds:.0f} s, of which {self.received} were read; "
             f"connections: {self.connections}\n"
             f"pings: {self.pings}, the slowest {self.slowest_ping_s * 1000:.0f} ms\n"
-            f"memory: {quarter:.0f} MiB after a quarter of the frames, {end:.0f} MiB at the end\n"
+            f"memory after each twentieth of the frames, MiB: {memory}\n"
             f"descriptors: {self.descriptors[0]} before, {self.descriptors[1]} after\n"
             f"errors: {len(self.errors)}"
         )
@@ -270,27 +273,70 @@ def _descriptors(pid: int) -> int:
 
 
 def _memory(pid: int) -> int:
-    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    """Anonymous memory of a process, in bytes: not its program and the files that it has mapped."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024
 
 
-def _watch(
-    client: Client, process: subprocess.Popen[str], left: Synchronized[int], report: Report
-) -> int:
-    """Sends pings until all frames are sent. Returns the memory after a quarter, in bytes."""
-    quarter = report.frames * 3 // 4
-    memory = 0
-    while left.value > 0 and process.poll() is None:
+def _ping(client: Client, process: subprocess.Popen[str], senders: Senders, report: Report) -> None:
+    """Sends pings until all frames of a part are sent."""
+    while senders.left.value > 0 and process.poll() is None:
         begin = time.monotonic()
         client.rpc("broker.ping", {"seq": report.pings})
         took = time.monotonic() - begin
         report.pings += 1
         report.slowest_ping_s = max(report.slowest_ping_s, took)
-        if not memory and left.value <= quarter:
-            memory = _memory(process.pid)
         # The pace of the pings, not a wait for something.
         time.sleep(PING_INTERVAL_S)
-    return memory
+
+
+@dataclass
+class Senders:
+    """The processes that send frames.
+
+    Args:
+        path: The socket of the instance.
+        seed: Draws the frames.
+        count: The number of processes; every second one is a guest's if root runs this.
+    """
+
+    path: str
+    seed: int
+    count: int
+
+    def __post_init__(self) -> None:
+        self._fork = multiprocessing.get_context("fork")
+        self.left = self._fork.Value("q", 0)
+        self.connections = self._fork.Value("q", 0)
+
+    @contextmanager
+    def sending(self, frames: int, part: int) -> Iterator[None]:
+        """Sends the frames of a part while the block runs; it ends when none is left."""
+        self.left.value = frames
+        workers = []
+        for number in range(self.count):
+            uid = GUEST_UID if os.geteuid() == 0 and number % 2 else None
+            words = (self.path, f"{self.seed}/{part}/{number}", uid, self.left, self.connections)
+            workers.append(self._fork.Process(target=send_frames, args=words))
+            workers[-1].start()
+        try:
+            yield
+        finally:
+            self.left.value = 0
+            for worker in workers:
+                worker.join()
+
+
+def _wait_for_disconnects(client: Client, pid: int, descriptors: int) -> int:
+    """Returns the descriptors of the instance once there are as few as this, or at most some more.
+
+    Connections are closed in their turn: a request after them is served after that.
+    """
+    for _ in range(1000):
+        client.rpc("broker.ping", {})
+        if _descriptors(pid) <= descriptors + MAX_NEW_DESCRIPTORS:
+            break
+    return _descriptors(pid)
 
 
 def run(directory: Path, seed: int, frames: int, senders: int = 2) -> Report:
@@ -304,35 +350,19 @@ def run(directory: Path, seed: int, frames: int, senders: int = 2) -> Report:
     """
     report = Report(frames=frames)
     begin = time.monotonic()
-    fork = multiprocessing.get_context("fork")
-    left = fork.Value("q", frames)
-    connections = fork.Value("q", 0)
     path = str(directory / "socket")
     with _instance(directory) as process, Client(f"local://{path}", timeout=HANG_S) as client:
         before = _descriptors(process.pid)
-        workers = []
-        for number in range(senders):
-            uid = GUEST_UID if os.geteuid() == 0 and number % 2 else None
-            words = (path, f"{seed}/{number}", uid, left, connections)
-            workers.append(fork.Process(target=send_frames, args=words))
-            workers[-1].start()
-        try:
-            memory = _watch(client, process, left, report)
-        finally:
-            left.value = 0
-            for worker in workers:
-                worker.join()
-        if process.poll() is not None:
-            report.errors.append(f"the instance has ended with {process.returncode}")
-            return report
-        # Connections are closed in their turn: a request after them is served after that.
-        for _ in range(1000):
-            client.rpc("broker.ping", {})
-            if _descriptors(process.pid) <= before + MAX_NEW_DESCRIPTORS:
-                break
-        report.connections = connections.value
-        report.descriptors = (before, _descriptors(process.pid))
-        report.memory = (memory, _memory(process.pid))
+        sending = Senders(path, seed, senders)
+        for part in range(PARTS):
+            with sending.sending(frames // PARTS, part):
+                _ping(client, process, sending, report)
+            if process.poll() is not None:
+                report.errors.append(f"the instance has ended with {process.returncode}")
+                return report
+            report.descriptors = (before, _wait_for_disconnects(client, process.pid, before))
+            report.memory.append(_memory(process.pid))
+        report.connections = sending.connections.value
         stats = client.stats("broker")
         report.received = stats["received"]
         for name in ("failures", "suspended"):
@@ -340,8 +370,9 @@ def run(directory: Path, seed: int, frames: int, senders: int = 2) -> Report:
                 report.errors.append(f"{name}: {stats[name]}")
     if report.descriptors[1] > before + MAX_NEW_DESCRIPTORS:
         report.errors.append(f"descriptors: {report.descriptors[1]}, before {before}")
-    if memory and report.memory[1] > memory * MAX_GROWTH + MAX_GROWTH_BYTES:
-        report.errors.append(f"memory: {report.memory[1]} bytes, after a quarter {memory}")
+    early, late = report.memory[PARTS // 10 - 1], report.memory[-1]
+    if late > early * MAX_GROWTH + MAX_GROWTH_BYTES:
+        report.errors.append(f"memory: {late} bytes, after the first tenth of the frames {early}")
     log = (directory / "log").read_text(errors="replace")
     report.errors += [f"in the log: {word}" for word in ("Traceback", "panicked") if word in log]
     report.seconds = time.monotonic() - begin
