@@ -138,7 +138,7 @@ def _no_rebuild(_real: Any) -> Any:
     """The job manager continues with the state that a fault has left."""
 
     def rebuild(service: ManagerService) -> None:
-        service._commit_by = None
+        service._uncommitted_since = None
         service._lost_peers = service._broker.serving_clients(service.peer)
 
     return rebuild
