@@ -47,6 +47,7 @@ __all__ = [
     "ROLE_USER",
     "ROUTE",
     "STREAMING",
+    "SUBMIT_WAITABLE",
     "TOPIC",
     "UPSTREAM",
     "URGENCY_DEFAULT",
@@ -346,6 +347,7 @@ MAX_PMIX_REQUEST_BYTES: Final[int]
 NODEID_ANY: Final[int]
 URGENCY_DEFAULT: Final[int]
 URGENCY_EXPEDITE: Final[int]
+SUBMIT_WAITABLE: Final[int]
 URGENCY_HOLD: Final[int]
 USERID_UNKNOWN: Final[int]
 ROLE_OWNER: Final[int]

@@ -7,6 +7,7 @@ from argparse import ArgumentTypeError
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from penstock._core import SUBMIT_WAITABLE
 from penstock.cli import feasibility, joboptions
 from penstock.cli.progress import Progress
 from penstock.cli.rows import exit_code
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "Submit a job and print its id, one a line."
 
-FLAGS = {"waitable": 4}
+FLAGS = {"waitable": SUBMIT_WAITABLE}
 UNSUPPORTED = {
     "debug": "the events of a job are all logged, `penstock eventlog` shows them",
     "novalidate": "every jobspec is validated, what is invalid could not be run",

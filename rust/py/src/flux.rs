@@ -7,7 +7,9 @@ mod responses;
 mod start_request;
 
 use penstock_flux::alloc::AllocResponseType;
-use penstock_flux::{flags, job_state, limits, pmix_attribute, pmix_status, role, topic, urgency};
+use penstock_flux::{
+    flags, job_ingest, job_state, limits, pmix_attribute, pmix_status, role, topic, urgency,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
@@ -35,6 +37,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MATCHTAG_MAX", flags::MATCHTAG_MAX)?;
     module.add("MAX_JOBSPEC_BYTES", limits::MAX_JOBSPEC_BYTES)?;
     module.add("MAX_PMIX_REQUEST_BYTES", limits::MAX_PMIX_REQUEST_BYTES)?;
+    module.add("SUBMIT_WAITABLE", job_ingest::WAITABLE)?;
     module.add("URGENCY_HOLD", urgency::HOLD)?;
     module.add("URGENCY_DEFAULT", urgency::DEFAULT)?;
     module.add("URGENCY_EXPEDITE", urgency::EXPEDITE)?;
