@@ -109,6 +109,8 @@ def test_eventlog_is_the_history(sim):
         (["list", "-n", "-o", "{nosuch}"], 1, "unknown field `nosuch`: expected state"),
         (["list", "-o", "{state"], 1, "format `{state`: "),
         (["list", "-o", "{}"], 1, "format `{}`: "),
+        (["list", "-o", "long"], 1, "format `long`: expected fields in braces, such as {nodelist}"),
+        (["status", "-o", "long"], 1, "format `long`: expected fields in braces"),
         (["list", "-i", "a["], 1, "a["),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -213,6 +213,8 @@ def _print_rows(
             print(json.dumps(row))
         return
     form = args.format or form
+    if "{" not in form:
+        raise FormatError(f"format `{form}`: expected fields in braces, such as {{nodelist}}")
     titles = {name: name.upper() for name in fields}
     shown = [{name: _cell(row[name]) for name in fields} for row in rows]
     try:
