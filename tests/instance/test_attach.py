@@ -383,3 +383,15 @@ def test_streams_survive_the_death_of_the_service(start, exec_process):
                     assert instance.penstock("wait", writer).returncode == 0
                     lines = instance.lines("logs", writer)
                     assert lines == [f"line {number}" for number in range(300)]
+
+
+@pytest.mark.parametrize(("verb", "granted"), [("run", ""), ("alloc", "granted 1 node")])
+def test_a_pending_job_is_explained_at_a_terminal(start, verb, granted):
+    with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
+        (blocker,) = instance.lines("submit", "-t", "1h", "sleep", "1000")
+        with screen(instance, verb, "-t", "1m", "echo", "it has run") as terminal:
+            before = terminal.wait_for(": pending: needs 1 core: none is free")
+            assert before.startswith(f"penstock {verb}: ƒ")
+            instance.lines("cancel", blocker)
+            assert granted in terminal.wait_for("it has run")
+            assert terminal.process.wait(timeout=60) == 0

@@ -88,6 +88,7 @@ RESOURCES = {
             HOST: "the real threads",
             "cli/alloc.py": "waits for the job's end beside the command",
             "cli/attach.py": "reads standard input beside the output",
+            "cli/pending.py": "the notice beside the request that waits",
             "executor/worker.py": "the thread of an executor",
             "instance/pmix_server.py": "connects to servers in directories of guests",
             "recording/proxy.py": "one for each direction of a connection",

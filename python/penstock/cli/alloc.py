@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.cli import feasibility, joboptions
+from penstock.cli.pending import pending_notice
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
 from penstock.cli.submit import register_verbose, show_ids
@@ -28,7 +29,7 @@ SUMMARY = """Get an instance with the requested resources, and run a command wit
 A job starts the instance. COMMAND, by default $SHELL, runs here and not in the job, with
 PENSTOCK_URI set, so that `penstock run` and the rest use the job's resources. When it ends, so does
 the job. Exits with the command's exit code. Ctrl-C while waiting cancels the job. In a terminal it
-says what is granted and released."""
+says why the job is pending, and what is granted and released."""
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,7 +58,8 @@ def main(args: argparse.Namespace) -> int:
             try:
                 interrupts.begin()
                 show_ids("alloc", args, [job])
-                uri = _wait_for_address(client, job)
+                with pending_notice("alloc", client.uri, job):
+                    uri = _wait_for_address(client, job)
             except BaseException:
                 with suppress(Error, OSError):
                     client.cancel([job], note="interrupted")

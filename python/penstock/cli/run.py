@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
 from penstock.cli import feasibility, joboptions, terminal
 from penstock.cli.attach import Attachment
+from penstock.cli.pending import pending_notice
 from penstock.cli.submit import register_verbose, show_ids, submit
 from penstock.client import Client
 from penstock.errors import Error, UsageError
@@ -60,7 +62,10 @@ def main(args: argparse.Namespace) -> int:
             ids, code = submit(client, specs, args.urgency)
             show_ids("run", args, ids)
             attachment.begin(ids)
-            return max(code, attachment.run())
+            # A job with a terminal has this one in raw mode; of copies each has another reason.
+            has_notice = len(ids) == 1 and not args.pty
+            with pending_notice("run", client.uri, ids[0]) if has_notice else nullcontext():
+                return max(code, attachment.run())
 
 
 def _streams(args: argparse.Namespace) -> dict[str, Any]:
