@@ -59,7 +59,8 @@ def test_jobs_run_with_their_output_and_exit_codes(instance, exec_process, tmp_p
         assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
         done = instance.penstock("run", "nosuchprogram")
         assert done.returncode == 127
-        assert done.stderr == "penstock: nosuchprogram: command not found\n"
+        text = "exec: task 0: start failed: nosuchprogram: No such file or directory\n"
+        assert done.stderr.endswith(text)
         script = "echo $PENSTOCK_JOB_ID $FLUX_TASK_RANK $PWD"
         options = ["--cwd", str(tmp_path), "--job-name=x", "--output", "{{name}}-{{id}}.out"]
         (job,) = instance.lines("submit", *options, "sh", "-c", script)

@@ -161,7 +161,6 @@ def test_what_a_guest_names_is_opened_as_the_guest(site):
     assert f"cannot enter working directory `{private}`: Permission denied" in done.stderr
     done = site.penstock("run", "--input", str(private), "true")
     assert "cannot read" in done.stderr
-    # The reason why a program is missing is written by root, and not to a file of the guest's.
     done = site.penstock("run", "--output", str(mine / "out2"), "nosuchprogram")
     assert done.returncode == 127
     assert (mine / "out2").read_text() == ""

@@ -466,8 +466,7 @@ impl Machine {
                     service.take_output_chunk(reader, Chunk::Missing);
                 }
             }
-            Effect::WriteLine(..)
-            | Effect::Log(_)
+            Effect::Log(_)
             | Effect::MeasureOutput(_)
             | Effect::ReuseEmptyOutput(_)
             | Effect::MakeJobDirectory(_)

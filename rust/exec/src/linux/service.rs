@@ -563,7 +563,6 @@ impl EventLoop {
                     broker.send(&message);
                 }
             }
-            Effect::WriteLine(path, line) => write_line(&path, &line),
             Effect::MeasureOutput(job) => {
                 let size = |stream| {
                     let path = retained_file(&self.output, job, stream);
@@ -782,17 +781,5 @@ fn read_chunk(path: &Path, offset: u64) -> Chunk {
         Ok(bytes) => Chunk::Data(bytes),
         Err(error) if error.kind() == ErrorKind::NotFound => Chunk::Missing,
         Err(error) => Chunk::Failed(format!("cannot read `{}`: {error}", path.display())),
-    }
-}
-
-fn write_line(path: &CString, line: &str) {
-    let path = OsStr::from_bytes(path.as_bytes());
-    let nonblocking = libc::O_NONBLOCK;
-    let mut options = OpenOptions::new();
-    options.append(true).custom_flags(nonblocking);
-    if let Ok(mut file) = options.open(path)
-        && file.metadata().is_ok_and(|metadata| metadata.is_file())
-    {
-        let _ = file.write_all(line.as_bytes());
     }
 }

@@ -1,7 +1,5 @@
 //! The actions of the event loop, and the results that it passes in.
 
-use std::ffi::CString;
-
 use penstock_wire::Message;
 
 use super::job_directory::{DirectoryOwner, JobDirectory};
@@ -26,8 +24,6 @@ pub enum Effect {
     Request(u32, Request),
     /// Send a message to the broker.
     Send(Message),
-    /// Append a line to a file if it is a regular file; a failure is ignored.
-    WriteLine(CString, String),
     /// Report the size of the job's retained output by [`Service::take_output_size`](super::Service::take_output_size).
     MeasureOutput(JobId),
     /// Read retained output, and report it by [`Service::take_output_chunk`](super::Service::take_output_chunk).

@@ -320,7 +320,7 @@ impl Job {
     pub(super) fn has_started(&self) -> bool {
         let has_started =
             |task: &Task| matches!(task.state, TaskState::Running(_) | TaskState::Ended(_));
-        self.tasks.values().any(has_started) || self.has_exec_failure()
+        self.tasks.values().any(has_started) || self.exec_failure().is_some()
     }
 
     /// The failures to start a task.
@@ -331,9 +331,12 @@ impl Job {
         })
     }
 
-    /// Whether a program could not be executed: the job has a status.
-    pub(super) fn has_exec_failure(&self) -> bool {
-        self.failures().any(|failure| failure.step == Step::Exec)
+    /// The first task whose program could not be executed, with the failure: the job has a status.
+    pub(super) fn exec_failure(&self) -> Option<(TaskRank, SpawnFailure)> {
+        self.tasks.iter().find_map(|(rank, task)| match task.state {
+            TaskState::Failed(failure) if failure.step == Step::Exec => Some((*rank, failure)),
+            _ => None,
+        })
     }
 
     /// The first failure to start a task before its program was executed: the job has no status.

@@ -94,8 +94,8 @@ impl Plan {
         let tmpdir = job_directory
             .as_ref()
             .map(|directory| directory_path(directory, task_context));
-        let outputs = Outputs::new(id, jobspec, task_context, tmpdir.clone());
         let identity = JobIdentity::new(id, &placements, task_context);
+        let outputs = Outputs::new(id, jobspec, task_context, tmpdir.clone(), &identity, r);
         let mut variables = identity.variables(task_context);
         if let Some(path) = &tmpdir {
             let path = path.as_os_str().as_bytes();
@@ -130,6 +130,13 @@ impl Plan {
             let mut variables = variables.clone();
             variables.extend(task_identity.variables());
             let fill_in = |template: &str| outputs.fill_in_known(template, placement);
+            let expanded = options.variables.iter();
+            let expanded: Vec<_> = expanded
+                .map(|(name, template)| (name.as_bytes(), fill_in(template)))
+                .collect();
+            for (name, value) in &expanded {
+                variables.entry(name).or_insert(value.as_bytes());
+            }
             let environment = shared.with(&variables, MARK_PREFIX, fill_in)?;
             let arguments = command.of(&outputs, placement)?;
             check_length(&arguments, &environment)?;
@@ -220,7 +227,10 @@ fn planned_directory(
         let words = jobspec.command().iter().map(String::as_str);
         let variables = jobspec.attribute("system.environment");
         let variables = variables.and_then(Value::as_object).into_iter().flatten();
-        let values = variables.filter_map(|(_, value)| value.as_str());
+        let expanded = jobspec.attribute("system.shell.options.env-expand");
+        let expanded = expanded.and_then(Value::as_object).into_iter().flatten();
+        let values = variables.chain(expanded);
+        let values = values.filter_map(|(_, value)| value.as_str());
         let paths = ["stdout", "stderr"].map(|stream| {
             let options = jobspec.attribute("system.shell.options.output");
             options?.get(stream)?.get("path")?.as_str()
@@ -280,17 +290,6 @@ fn check_length(arguments: &[CString], environment: &EnvironmentBlock) -> Result
         return Err("arguments and environment are too long".into());
     }
     Ok(())
-}
-
-/// The file that a task's standard error goes to, unless a guest has named it: the service must not open it.
-pub(super) fn error_file(spec: &TaskSpec) -> Option<&CString> {
-    if spec
-        .guest
-        .is_some_and(|guest| guest.names_stdout || guest.names_stderr)
-    {
-        return None;
-    }
-    error_path(spec)
 }
 
 /// The file that a task's standard error goes to.
@@ -419,6 +418,8 @@ struct Outputs<'a> {
     retained: &'a Path,
     /// The job's directory.
     tmpdir: Option<PathBuf>,
+    identity: &'a JobIdentity<'a>,
+    r: &'a ResourceSet,
 }
 
 impl<'a> Outputs<'a> {
@@ -427,6 +428,8 @@ impl<'a> Outputs<'a> {
         jobspec: &'a Jobspec,
         task_context: &'a TaskContext,
         tmpdir: Option<PathBuf>,
+        identity: &'a JobIdentity<'a>,
+        r: &'a ResourceSet,
     ) -> Self {
         let options = jobspec.attribute("system.shell.options.output");
         let template = |stream: &str| {
@@ -449,6 +452,8 @@ impl<'a> Outputs<'a> {
             cwd: Path::new(jobspec.cwd().unwrap_or("/")),
             retained: &task_context.output,
             tmpdir,
+            identity,
+            r,
         }
     }
 
@@ -497,7 +502,8 @@ impl<'a> Outputs<'a> {
             self.value(name, placement).ok_or_else(|| {
                 format!(
                     "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.dec, id.hex, \
-                     name, task.rank, taskid, task.local, node.name, node.id, tmpdir"
+                     id.dothex, name, size, ntasks, nnodes, task.rank, task.id, taskid, task.local, task.localid, \
+                     task.index, node.name, node.id, node.broker_rank, node.cores, node.ncores, node.gpus, tmpdir"
                 )
                 .into()
             })
@@ -519,11 +525,18 @@ impl<'a> Outputs<'a> {
             "id" | "jobid" | "id.f58" => self.id.f58(),
             "id.dec" => self.id.get().to_string(),
             "id.hex" => format!("{:#x}", self.id.get()),
+            "id.dothex" => self.id.dothex(),
             "name" => self.name.to_owned(),
-            "task.rank" | "taskid" => placement.task_rank.to_string(),
-            "task.local" => placement.local_rank.to_string(),
+            "size" | "ntasks" => self.identity.ntasks.clone(),
+            "nnodes" => self.identity.nnodes.clone(),
+            "task.rank" | "task.id" | "taskid" => placement.task_rank.to_string(),
+            "task.local" | "task.localid" | "task.index" => placement.local_rank.to_string(),
             "node.name" => placement.host.clone(),
             "node.id" => placement.node_index.to_string(),
+            "node.broker_rank" => placement.target.to_string(),
+            "node.cores" => self.r.resources(placement.target)?.0.to_string(),
+            "node.ncores" => self.r.resources(placement.target)?.0.len().to_string(),
+            "node.gpus" => self.r.resources(placement.target)?.1.to_string(),
             "tmpdir" => self.tmpdir.as_ref()?.to_str()?.to_owned(),
             _ => return None,
         })

@@ -7,7 +7,7 @@ use super::job::{Ending, Job, Presence, Shrink, Task, TaskState};
 use super::pmix_process::PMIX_SERVER_RANK;
 use super::state::{OwnEnd, ReaperState, Service};
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
-use crate::types::{Step, TaskId, WaitStatus};
+use crate::types::{TaskId, WaitStatus};
 
 /// Bytes of tasks in one spawn request: less than [`MAX_FRAME_BYTES`](crate::protocol::MAX_FRAME_BYTES) even with another
 /// task.
@@ -120,7 +120,6 @@ impl Service {
         if rank == PMIX_SERVER_RANK {
             return self.record_pmix_process(id, state);
         }
-        let is_first_failure = !job.has_exec_failure();
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
         entry.is_seen = true;
         if let Event::Ended { end, .. } = event {
@@ -128,13 +127,6 @@ impl Service {
         }
         let before = mem::replace(&mut entry.state, state);
         match state {
-            TaskState::Failed(failure)
-                if failure.step == Step::Exec
-                    && matches!(before, TaskState::Requested | TaskState::Running(_))
-                    && is_first_failure =>
-            {
-                self.explain_failure(task, failure);
-            }
             TaskState::Running(_) if matches!(job.ending, Ending::Terminating(_)) => {
                 self.terminate_tasks(id, |other| other == task);
             }

@@ -8,7 +8,7 @@ use super::job_directory::DirectoryOwner;
 use super::journal::Record;
 use super::journal_writer::NextStep;
 use super::output::OUTPUT_CHECK_INTERVAL_S;
-use super::start_failure::setup_note;
+use super::start_failure::{exec_note, setup_note};
 use super::state::{Acknowledgement, InstanceState, Outstanding, ReaperState, Service, barrier};
 use crate::types::JobId;
 
@@ -35,13 +35,17 @@ impl Service {
             job.fail("exec", note);
             job.send_exception(id, &mut self.messages);
         }
-        job.plan = None;
+        let plan = job.plan.take();
         let answered_before = job.outstanding_start.as_ref().map(|start| start.answered);
         if job.exception.is_none() && job.has_started() {
             job.answer_start(id, &mut self.messages);
         }
+        if let Some((rank, failure)) = job.exec_failure() {
+            job.fail("exec", exec_note(rank, failure, plan.as_ref()));
+            job.send_exception(id, &mut self.messages);
+        }
         job.answer_shrink(id, &mut self.messages);
-        let must_end = job.is_failing() || job.has_exec_failure();
+        let must_end = job.is_failing();
         let is_running = job.has_running_task();
         let (expiration, warning_time) = (job.expiration, job.warning_time());
         let is_retained = job.is_output_retained;

@@ -69,6 +69,8 @@ pub(super) struct ShellOptions {
     /// The file mode creation mask, if the job has one of its own.
     pub(super) umask: Option<u32>,
     pub(super) is_pmix_requested: bool,
+    /// The variables of `env-expand`: templates, filled in for each task.
+    pub(super) variables: BTreeMap<String, String>,
 }
 
 /// The standard input of a job.
@@ -160,6 +162,7 @@ impl ShellOptions {
             warning: options.get("signal").map_or(Ok(None), warning)?,
             umask: options.get("umask").map_or(Ok(None), umask)?,
             is_pmix_requested: requested("pmix").is_some(),
+            variables: requested("env-expand").map_or_else(|| Ok(BTreeMap::new()), variables)?,
         })
     }
 
@@ -229,6 +232,25 @@ fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, Note> {
         Ok((*resource, soft))
     };
     limits.iter().map(limit).collect()
+}
+
+/// Reads the variables of `env-expand`, to which Flux's commands move those of `--env` that have templates.
+fn variables(value: &Value) -> Result<BTreeMap<String, String>, Note> {
+    let members = value
+        .as_object()
+        .ok_or_else(|| format!("shell option `env-expand`: expected an object, found `{value}`"))?;
+    let variable = |(name, value): (&String, &Value)| {
+        let shown = name.escape_debug();
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let text = format!("shell option `env-expand`: invalid variable name `{shown}`");
+            return Err(text.into());
+        }
+        let template = value.as_str().ok_or_else(|| {
+            format!("shell option `env-expand.{shown}`: expected a string, found `{value}`")
+        })?;
+        Ok((name.clone(), template.to_owned()))
+    };
+    members.iter().map(variable).collect()
 }
 
 fn standard_input(value: &Value) -> Result<StandardInput, Note> {

@@ -2,32 +2,18 @@
 
 use std::ffi::CString;
 
-use super::effect::Effect;
 use super::job::{Job, Task, TaskState};
 use super::plan::{self, Plan};
-use super::state::Service;
 use crate::protocol::{Input, Output, TaskSpec};
-use crate::types::{SpawnFailure, Step, TaskId};
+use crate::types::{SpawnFailure, Step, TaskRank};
 
-impl Service {
-    /// Writes why a program could not be executed to the task's standard error.
-    pub(super) fn explain_failure(&mut self, task: TaskId, failure: SpawnFailure) {
-        let job = self.jobs.get(&task.job);
-        let plan = job.and_then(|job| job.plan.as_ref());
-        let spec = plan.and_then(|plan| plan.specs.get(task.rank.0 as usize));
-        if let Some(spec) = spec
-            && let Some(path) = plan::error_file(spec)
-            && let Some(program) = spec.arguments.first()
-        {
-            let reason = if failure.errno == libc::ENOENT {
-                "command not found".to_owned()
-            } else {
-                strerror(failure.errno)
-            };
-            let line = format!("penstock: {}: {reason}\n", program.to_string_lossy());
-            self.effects.push(Effect::WriteLine(path.clone(), line));
-        }
-    }
+/// The note of the exception of a job of which a program could not be executed: of the first task with that failure.
+pub(super) fn exec_note(rank: TaskRank, failure: SpawnFailure, plan: Option<&Plan>) -> String {
+    let spec = plan.and_then(|plan| plan.specs.get(rank.0 as usize));
+    let program = spec.and_then(|spec| spec.arguments.first());
+    let program = program.map_or("program".into(), |program| program.to_string_lossy());
+    let (rank, reason) = (rank.0, strerror(failure.errno));
+    format!("task {rank}: start failed: {program}: {reason}")
 }
 
 /// The note of the exception of a job of which a task could not be set up.

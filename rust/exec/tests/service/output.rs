@@ -28,6 +28,33 @@ fn output_templates_are_filled_in() {
 }
 
 #[test]
+fn variables_of_env_expand_are_templates() {
+    let mut world = World::new();
+    let mut spec = jobspec(2, &["/bin/true"]);
+    spec["attributes"]["system"]["environment"] = json!({"TEXT": "given"});
+    spec["attributes"]["system"]["shell"] = json!({"options": {"env-expand": {
+        "FLUX_JOB_ID": "of the job",
+        "SIZES": "{{size}} {{ntasks}} {{nnodes}}",
+        "TASK": "{{task.id}} {{task.rank}} {{taskid}} {{task.index}} {{task.localid}}",
+        "NODE": "{{node.broker_rank}} {{node.cores}} {{node.ncores}} {{node.gpus}}",
+        "TEXT": "{{id.dothex}} {{other}}",
+    }}});
+    world.submit(1, spec, Some(resources(2)));
+    world.deliver_to_service();
+    for (rank, task) in world.requested().iter().enumerate() {
+        let has = |entry: &str| {
+            let entry = CString::new(entry).expect("text");
+            assert!(task.environment.contains(&entry), "{entry:?}");
+        };
+        has("SIZES=2 2 1");
+        has(&format!("TASK={rank} {rank} {rank} {rank} {rank}"));
+        has("NODE=3 0-1 2 ");
+        has("TEXT=0000.0000.0000.0001 {{other}}");
+        has(&format!("FLUX_JOB_ID={}", JobId::new(1).f58()));
+    }
+}
+
+#[test]
 fn a_job_that_writes_too_much_is_ended() {
     let mut world = World::with_running_job();
     let service = world.service_mut();

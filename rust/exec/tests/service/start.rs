@@ -57,13 +57,16 @@ fn a_program_that_does_not_exist_has_status_127_and_ends_the_others() {
     submit(&mut world, 1, 2);
     world.run();
     assert_eq!(world.job(1).statuses, [127 << 8]);
-    assert_eq!(world.answers(1), ["start", "finish", "release"]);
-    assert_eq!(world.lines, ["penstock: true: command not found\n"]);
+    let answers = ["start", "exception", "finish", "release"];
+    assert_eq!(world.answers(1), answers);
+    let note = "task 1: start failed: true: No such file or directory";
+    assert_eq!(world.job(1).notes, [note]);
     world.kernel.fails.insert(TaskRank(0), failure(13));
     submit(&mut world, 2, 1);
     world.run();
     assert_eq!(world.job(2).statuses, [126 << 8]);
-    assert_eq!(world.lines[1], "penstock: true: Permission denied\n");
+    let note = "task 0: start failed: true: Permission denied";
+    assert_eq!(world.job(2).notes, [note]);
 }
 
 #[test]
@@ -97,6 +100,26 @@ fn a_task_that_cannot_be_set_up_fails_the_job() {
         assert_eq!(world.job(1).notes, [note]);
         assert_eq!(world.answers(1), ["exception", "release"]);
         assert!(world.kernel.processes.is_empty());
+    }
+}
+
+#[test]
+fn invalid_variables_of_env_expand_are_rejected() {
+    let cases = [
+        (json!(["X"]), ": expected an object, found `[\"X\"]`"),
+        (json!({"a=b": "x"}), ": invalid variable name `a=b`"),
+        (json!({"X": 1}), ".X: expected a string, found `1`"),
+    ];
+    for (variables, text) in cases {
+        let mut world = World::new();
+        let options = json!({ "env-expand": variables });
+        let spec = with_options(jobspec(1, &["true"]), &options);
+        world.submit(1, spec, Some(resources(1)));
+        world.run();
+        let note = world.job(1).notes[0].replace('`', "");
+        let text = text.replace('`', "");
+        assert_eq!(note, format!("shell option env-expand{text}"));
+        assert!(world.kernel.spawned.is_empty());
     }
 }
 

@@ -60,7 +60,6 @@ pub struct World {
     pub orphaned: BTreeSet<u64>,
     /// Jobs whose PMIx server has ended by itself.
     pub without_server: BTreeSet<u64>,
-    pub lines: Vec<String>,
     pub logged: Vec<String>,
     pub files: BTreeMap<(u64, &'static str), Vec<u8>>,
     /// The requests to the service `pmix-exec`: topic and payload.
@@ -135,7 +134,6 @@ impl World {
             tasks: BTreeMap::new(),
             orphaned: BTreeSet::new(),
             without_server: BTreeSet::new(),
-            lines: Vec::new(),
             logged: Vec::new(),
             files: BTreeMap::new(),
             pmix_requests: Vec::new(),
@@ -379,7 +377,6 @@ impl World {
                     self.to_manager.push_back(message);
                 }
             }
-            Effect::WriteLine(_, line) => self.lines.push(line),
             Effect::Log(text) => self.logged.push(text),
             Effect::MeasureOutput(_)
             | Effect::MakeJobDirectory(_)
