@@ -105,6 +105,7 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "job-manager.update": [
         {"id": ID, "updates": {"attributes.system.duration": 9, "attributes.system.queue": "debug"}}
     ],
+    "job-manager.purge-id": [{"id": ID, "force": 1}],
     "job-manager.purge": [{"age_limit": 1.5, "num_limit": 3, "force": False}, {"ids": [ID]}],
     "job-manager.queue-status": [{"name": "batch"}],
     "job-manager.queue-enable": [{"name": "batch", "enable": True, "reason": "x", "all": False}],
@@ -124,6 +125,7 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "kvs.lookup": [{"key": "a.b", "namespace": "primary", "flags": 0}],
     "resource.acquire": [{"grow-ok": True}],
     "resource.drain": [{"targets": "1", "reason": "x", "mode": "update"}],
+    "resource.reload": [{"path": "/etc/R", "xml": False, "force": False}],
     "resource.undrain": [{"targets": "1", "mode": "force"}],
     "resource.history": [{"targets": "node0"}],
     "resource.grow": [{"R": R}],

@@ -156,7 +156,16 @@ pub struct PurgeRequest {
     pub force: bool,
 }
 
-/// The response to `purge`.
+/// `job-manager.purge-id`: removes one inactive job from the store, as Flux's command requests it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeIdRequest {
+    /// The job.
+    pub id: JobId,
+    /// Whether to purge the job; with 0 it is only counted.
+    pub force: i64,
+}
+
+/// The response to `purge` and `purge-id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeResponse {
     /// Jobs purged, or that would be purged with `force`.
@@ -483,6 +492,7 @@ impl Payload for PrioritizeRequest {}
 impl Payload for MemoRequest {}
 impl Payload for UpdateRequest {}
 impl Payload for PurgeRequest {}
+impl Payload for PurgeIdRequest {}
 impl Payload for PurgeResponse {}
 impl Payload for QueueListResponse {}
 impl Payload for QueueRequest<'_> {}

@@ -195,6 +195,7 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<job_manager::UpdateRequest>(
         r#"{"id":1,"updates":{"attributes.system.duration":60}}"#,
     );
+    round_trip::<job_manager::PurgeIdRequest>(r#"{"id":5,"force":1}"#);
     round_trip::<job_manager::PurgeRequest>(
         r#"{"age_limit":1.5,"num_limit":-1,"ids":[1],"force":true}"#,
     );

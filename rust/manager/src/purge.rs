@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use penstock_flux::RequestError;
-use penstock_flux::job_manager::{PurgeRequest, PurgeResponse};
+use penstock_flux::job_manager::{PurgeIdRequest, PurgeRequest, PurgeResponse};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
@@ -90,6 +90,16 @@ struct OpenPurge {
 }
 
 impl OpenPurge {
+    /// Creates a request. With `force` 0 it counts the jobs only.
+    fn new(request: &Message, selection: Selection, force: i64) -> Self {
+        Self {
+            request: request.header(),
+            selection,
+            force: force != 0,
+            count: 0,
+        }
+    }
+
     fn is_unchecked(&self) -> bool {
         matches!(self.selection, Selection::Unchecked(..))
     }
@@ -179,14 +189,24 @@ impl Purger {
                 None => return Ok(Reply::of(&response(count, census))),
             }
         };
-        let mut header = request.message.clone();
-        header.set_payload(None);
-        let mut open = OpenPurge {
-            request: header,
-            selection,
-            force: purge.force,
-            count: 0,
-        };
+        let open = OpenPurge::new(request.message, selection, purge.force.into());
+        self.begin(cx, census, open)
+    }
+
+    /// `job-manager.purge-id`: removes one inactive job, or counts it.
+    pub(crate) fn purge_id(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        request: Request<'_>,
+    ) -> Handled {
+        let PurgeIdRequest { id, force } = request.payload()?;
+        let selection = Selection::Unchecked(Vec::new(), vec![id].into_iter());
+        let open = OpenPurge::new(request.message, selection, force);
+        self.begin(cx, census, open)
+    }
+
+    fn begin(&mut self, cx: &mut Context, census: &mut Census, mut open: OpenPurge) -> Handled {
         if !self.is_checking()
             && let Some(response) = self.run_slice(cx, census, &mut open)?
         {

@@ -167,7 +167,7 @@ const COMMON_ROUTES: [Route; 3] = {
 };
 
 /// The methods of one service each, sorted by topic.
-const ROUTES: [Route; 47] = {
+const ROUTES: [Route; 48] = {
     use Caller::{Anyone, Owner, Submitter};
     use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
@@ -248,6 +248,9 @@ const ROUTES: [Route; 47] = {
         }),
         route(job_manager::PURGE, Owner, Single, |m, r| {
             m.purger.purge(&mut m.cx, &mut m.census, r)
+        }),
+        route(job_manager::PURGE_ID, Owner, Single, |m, r| {
+            m.purger.purge_id(&mut m.cx, &mut m.census, r)
         }),
         route(job_manager::QUEUE_ENABLE, Owner, Single, |m, r| {
             queue_admin::queue_enable(&mut m.cx, r)

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bench, Directory, OWNER, body, rejection, settings};
+use penstock_flux::errno::{EINVAL, EPERM};
 use penstock_flux::flags::STREAMING;
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
@@ -110,6 +111,30 @@ fn many_named_jobs_are_checked_in_slices_before_any_is_removed() {
     let out = purge_in_slices(json!({"ids": ids, "force": true}));
     assert_eq!(body(&out[0]), json!({"count": 1000, "inactives": 0}));
     assert_eq!(purged(&mut bench), ids);
+}
+
+#[test]
+fn one_job_is_purged_as_flux_requests_it() {
+    let mut bench = Bench::new();
+    let ids = ended(&mut bench, 2);
+    let mut purge_id = |id: u64, force: i64| {
+        let payload = json!({"id": id, "force": force});
+        let out = bench.request("job-manager.purge-id", &payload);
+        (out[0].errnum() == 0).then(|| body(&out[0]))
+    };
+    let counted = json!({"count": 1, "inactives": 2});
+    assert_eq!(purge_id(ids[1], 0), Some(counted));
+    let gone = json!({"count": 1, "inactives": 1});
+    assert_eq!(purge_id(ids[1], 1), Some(gone));
+    assert_eq!(purge_id(ids[1], 1), None);
+    assert_eq!(purged(&mut bench), ids[1..]);
+    let active = bench.running(&json!({}));
+    let payload = json!({"id": active, "force": 1});
+    let (errnum, text) = rejection(&bench.request("job-manager.purge-id", &payload));
+    assert_eq!(errnum, EINVAL);
+    assert!(text.ends_with("is active"), "{text}");
+    let out = bench.request_as("guest", 7, "job-manager.purge-id", &payload, 0);
+    assert_eq!(rejection(&out).0, EPERM);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use penstock_flux::Credentials;
-use penstock_flux::errno::{ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{EBUSY, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::role;
 use serde_json::json;
 
@@ -165,6 +165,10 @@ fn guests_see_the_status_and_change_nothing() {
         ("property-add", json!({"targets": "0", "name": "p"})),
         ("property-remove", json!({"targets": "0", "name": "p"})),
         ("expiration", json!({"expiration": 5})),
+        (
+            "reload",
+            json!({"path": "/etc/R", "xml": false, "force": false}),
+        ),
         ("unmonitor", json!({"targets": "0"})),
     ] {
         let topic = format!("resource.{topic}");
@@ -185,6 +189,12 @@ fn guests_see_the_status_and_change_nothing() {
 fn malformed_requests_are_rejected_by_key() {
     let mut bench = Bench::new(4);
     for (topic, payload, errnum, text) in [
+        (
+            "resource.reload",
+            json!({"path": "/etc/R", "xml": false, "force": false}),
+            EBUSY,
+            "resources are busy: `penstock resource reload` changes those of a running instance",
+        ),
         (
             "resource.drain",
             json!({}),

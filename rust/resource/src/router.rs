@@ -1,5 +1,6 @@
 //! The table of methods: topic, required role and handler.
 
+use penstock_flux::errno::EBUSY;
 use penstock_flux::topic::{self, broker, resource};
 use penstock_flux::{EmptyResponse, Payload, RequestError};
 use penstock_wire::{Message, MessageType};
@@ -59,7 +60,7 @@ const COMMON_ROUTES: [Route; 3] = {
 };
 
 /// The methods of one service each, sorted by topic.
-const ROUTES: [Route; 19] = {
+const ROUTES: [Route; 20] = {
     use Role::{Anyone, Owner};
     [
         route(broker::GROUPS_GET, Anyone, |module, request, _| {
@@ -96,6 +97,11 @@ const ROUTES: [Route; 19] = {
             Owner,
             ResourceModule::remove_property,
         ),
+        // As Flux does while a scheduler is loaded, and one always is.
+        route(resource::RELOAD, Owner, |_, _, _| {
+            let text = "resources are busy: `penstock resource reload` changes those of a running instance";
+            Err(RequestError::new(EBUSY, text))
+        }),
         route(resource::SCHED_STATUS, Anyone, |module, request, _| {
             module.push_effect(Effect::ReadAllocated(request.clone()));
             Ok(Reply::Deferred)
