@@ -94,6 +94,8 @@ class Job:
     duration: timedelta | None = None
     t_submit: datetime | None = None
     t_depend: datetime | None = None
+    t_priority: datetime | None = None
+    t_sched: datetime | None = None
     t_run: datetime | None = None
     t_cleanup: datetime | None = None
     t_inactive: datetime | None = None
@@ -155,7 +157,17 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "R": ResourceSet,
     "dependencies": tuple,
     **dict.fromkeys(
-        ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "expiration"), _time
+        (
+            "t_submit",
+            "t_depend",
+            "t_priority",
+            "t_sched",
+            "t_run",
+            "t_cleanup",
+            "t_inactive",
+            "expiration",
+        ),
+        _time,
     ),
 }
 _FIELDS = [each.name for each in dataclasses.fields(Job) if each.name != "exception"]

@@ -60,6 +60,8 @@ class JobRow(TypedDict, total=False):
     priority: int
     t_submit: Required[float]
     t_depend: float
+    t_priority: float
+    t_sched: float
     t_run: float
     t_cleanup: float
     t_inactive: float

@@ -66,6 +66,47 @@ struct RunFacts {
 /// The facts of a pending job.
 static NOT_RUN: LazyLock<RunFacts> = LazyLock::new(RunFacts::default);
 
+/// The times between the entries into the states of a pending job: that into DEPEND since the submission, the others since the
+/// state before. Single precision is exact to 10⁻⁷ of a time, and takes half the memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct StateDelays {
+    depend: Delay,
+    priority: Delay,
+    sched: Delay,
+}
+
+/// A time in seconds; negative if the state was not entered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Delay(f32);
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self(-1.0)
+    }
+}
+
+impl Delay {
+    /// Sets the delay from a time to another. The first entry into a state counts: a restart lets pending jobs enter theirs again.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "single precision is enough"
+    )]
+    fn set(&mut self, before: f64, after: f64) {
+        if self.0 < 0.0 {
+            self.0 = (after - before).max(0.0) as f32;
+        }
+    }
+
+    /// The end of the delay that begins at this time; 0 if there is none.
+    fn after(self, time: f64) -> f64 {
+        if self.0 < 0.0 {
+            0.0
+        } else {
+            time + f64::from(self.0)
+        }
+    }
+}
+
 /// The dependencies of most jobs.
 static NO_DEPENDENCIES: BTreeSet<String> = BTreeSet::new();
 
@@ -88,7 +129,7 @@ pub struct Record {
     spec: Arc<Spec>,
     events: u32,
     t_submit: f64,
-    t_depend: f64,
+    delays: StateDelays,
     #[expect(
         clippy::box_collection,
         reason = "an empty set takes three words, and most jobs have none"
@@ -114,7 +155,7 @@ impl Record {
             spec,
             events: 0,
             t_submit: 0.0,
-            t_depend: 0.0,
+            delays: StateDelays::default(),
             dependencies: None,
             memo: None,
             exception: None,
@@ -262,11 +303,19 @@ impl Record {
         }
         self.state = next;
         match next {
-            State::Depend => self.t_depend = event.timestamp,
+            State::Depend => self.delays.depend.set(self.t_submit, event.timestamp),
             State::Run => self.run_mut().t_run = event.timestamp,
             State::Cleanup => self.run_mut().t_cleanup = event.timestamp,
             State::Inactive => self.run_mut().t_inactive = event.timestamp,
-            State::New | State::Priority | State::Sched => {}
+            State::Priority => {
+                let before = self.t_depend();
+                self.delays.priority.set(before, event.timestamp);
+            }
+            State::Sched => {
+                let before = self.t_priority();
+                self.delays.sched.set(before, event.timestamp);
+            }
+            State::New => {}
         }
     }
 
@@ -409,7 +458,17 @@ impl Record {
 
     /// Time of entering DEPEND.
     pub fn t_depend(&self) -> f64 {
-        self.t_depend
+        self.delays.depend.after(self.t_submit)
+    }
+
+    /// Time of entering PRIORITY for the first time.
+    pub fn t_priority(&self) -> f64 {
+        self.delays.priority.after(self.t_depend())
+    }
+
+    /// Time of entering SCHED for the first time.
+    pub fn t_sched(&self) -> f64 {
+        self.delays.sched.after(self.t_priority())
     }
 
     /// Time of entering RUN.

@@ -41,6 +41,11 @@ fn a_job_leaves_depend_with_the_last_of_many_dependencies() {
     assert_eq!(count("dependency-add"), JOBS);
     assert_eq!(count("dependency-remove"), JOBS);
     assert_eq!(events.last().unwrap(), "priority");
+    let row = bench.row(id);
+    let times = ["t_depend", "t_priority", "t_sched"].map(|key| row[key].as_f64().unwrap());
+    assert!(times.is_sorted(), "{times:?}");
+    // The last antecedent was cancelled by another request.
+    assert!(times[1] - times[0] >= 1.0, "{times:?}");
 }
 
 #[test]

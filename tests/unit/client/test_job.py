@@ -31,6 +31,7 @@ ROW = {
     "nnodes": 2,
     "duration": 90.0,
     "t_submit": 1.0,
+    "t_sched": 2.0,
     "t_run": 2.5,
     "t_inactive": 86400.0,
     "ranks": "0-1",
@@ -53,6 +54,7 @@ def test_a_row_becomes_a_job_with_types():
     assert (str(job.id), job.id) == ("ƒuZZybuNNy", ROW["id"])
     assert job.t_run == datetime(1970, 1, 1, 0, 0, 2, 500000, tzinfo=UTC)
     assert job.t_inactive - job.t_submit == timedelta(days=1, seconds=-1)
+    assert job.t_run - job.t_sched == timedelta(seconds=0.5)
     assert job.duration == timedelta(seconds=90)
     assert (job.ranks, job.nodelist) == (IDset("0-1"), Hostlist("node[0-1]"))
     assert job.exception == RaisedException("timeout", 0, "too long")

@@ -15,7 +15,7 @@ use crate::state::{JobResult, State};
 type RowAttribute = fn(&Job) -> Value;
 
 /// Every attribute, in the order of a row's keys.
-const ATTRIBUTES: [(&str, RowAttribute); 37] = [
+const ATTRIBUTES: [(&str, RowAttribute); 39] = [
     ("id", |job| job.record.id().get().into()),
     ("userid", |job| job.record.userid().into()),
     ("urgency", |job| job.record.urgency().into()),
@@ -29,6 +29,8 @@ const ATTRIBUTES: [(&str, RowAttribute); 37] = [
     }),
     ("t_submit", |job| time(job.record.t_submit())),
     ("t_depend", |job| time(job.record.t_depend())),
+    ("t_priority", |job| time(job.record.t_priority())),
+    ("t_sched", |job| time(job.record.t_sched())),
     ("t_run", |job| time(job.record.t_run())),
     ("t_cleanup", |job| time(job.record.t_cleanup())),
     ("t_inactive", |job| time(job.record.t_inactive())),
