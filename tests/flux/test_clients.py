@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 
 import pytest
 from tests.instance.conftest import start  # noqa: F401 - a fixture
@@ -59,10 +60,55 @@ def test_output_of_jobs_reaches_the_command_that_runs_them(flux):
 
 
 def test_standard_input_is_that_of_the_job(flux):
-    option = "-oinput.stdin.type=service"
-    assert flux("run", option, "cat", stdin="a\nb\n") == "a\nb\n"
-    # Without a task that reads, data is an error; the end of the input is not.
+    assert flux("run", "cat", stdin="a\nb\n") == "a\nb\n"
     assert flux("run", "echo", "x", stdin="") == "x\n"
+    assert flux("run", "-n2", "--input=1", "-l", "cat", stdin="a\n") == "1: a\n"
+    job = flux("submit", "cat").strip()
+    assert flux("job", "attach", job, stdin="later\n") == "later\n"
+    (flux.directory / "file").write_text("of a file")
+    assert flux("run", "--input=file", "cat") == "of a file"
+
+
+def test_output_is_labelled_by_task(flux):
+    script = "echo out $FLUX_TASK_RANK; echo err >&2"
+    done = flux.run("run", "-n3", "--label-io", "sh", "-c", script)
+    assert sorted(done.stdout.splitlines()) == [f"{rank}: out {rank}" for rank in range(3)]
+    assert sorted(done.stderr.splitlines()) == [f"{rank}: err" for rank in range(3)]
+    assert flux("run", "-n2", "printf", "%s", "x").split() == ["x", "x"]
+    assert flux("run", "--label-io", "echo", "one") == "0: one\n"
+
+
+def test_variables_with_templates_are_those_of_each_task(flux):
+    values = ["{{task.rank}}", "{{size}}", "{{nnodes}}", "{{name}}", "{{other}}"]
+    rule = "--env=WORDS=" + " ".join(values)
+    lines = flux("run", "-n2", "--job-name=named", rule, "printenv", "WORDS").splitlines()
+    assert sorted(lines) == [f"{rank} 2 1 named {{{{other}}}}" for rank in range(2)]
+    id_line = flux("run", "--env=ID={{id.dec}}", "printenv", "ID")
+    assert id_line == flux("job", "id", "--to=dec", flux("job", "last").strip())
+
+
+@pytest.mark.parametrize(("program", "code"), [("nosuchprogram", 127), ("/tmp", 126)])
+def test_a_program_that_cannot_be_executed_is_an_exception(flux, program, code):
+    done = flux.run("run", program)
+    assert done.returncode == code
+    assert f"type=exec severity=0 task 0: start failed: {program}: " in done.stderr
+    fields = "{result} {returncode} {exception.type} {inactive_reason}"
+    ended = {127: "command not found", 126: "command invoked cannot execute"}
+    shown = flux("jobs", "-ano", fields).strip().lower()
+    assert shown == f"failed {code} exec {ended[code]}"
+
+
+def test_the_times_of_a_job_are_in_order(flux):
+    first = flux("submit", "sleep", "0.1").strip()
+    flux("submit", f"--dependency=afterok:{first}", "true")
+    flux("queue", "drain")
+    names = ["t_submit", "t_depend", "t_priority", "t_sched", "t_run", "t_cleanup", "t_inactive"]
+    fields = " ".join(f"{{{name}}}" for name in names)
+    for line in flux("jobs", "-ano", fields).splitlines():
+        times = [float(word) for word in line.split()]
+        assert len(times) == len(names)
+        # The times of pending states are exact to 10⁻⁷ of the wait.
+        assert all(before <= after + 1e-5 for before, after in pairwise(times)), times
 
 
 def test_a_batch_script_runs_in_a_child_instance_of_flux(flux):
@@ -98,7 +144,10 @@ def test_a_held_job_is_released(flux):
     flux("job", "wait-event", "--timeout=100", job, "clean")
     assert "is inactive" in flux.run("job", "urgency", job, "5").stderr
     assert flux("job", "purge", "--force") == "purged 0 inactive jobs, 1 remaining\n"
-    assert flux("job", "purge", "--force", "--num-limit=0").startswith("purged 1 inactive jobs")
+    assert flux("job", "purge", job) == "use --force to purge 1 of 1 inactive jobs\n"
+    assert flux("job", "purge", "--force", job).startswith("purged 1 inactive jobs")
+    assert "may have been purged" in flux.run("job", "purge", "--force", job).stderr
+    assert flux("job", "purge", "--force", "--num-limit=0").startswith("purged 0 inactive jobs")
 
 
 WAITING = """
@@ -185,6 +234,11 @@ def test_the_log_of_resources_is_that_of_the_instance(flux):
     names = [event["name"] for event in events]
     assert names[:3] == ["restart", "online", "resource-define"]
     assert events[-1]["context"] | {"idset": "1", "reason": "for a test"} == events[-1]["context"]
+
+
+def test_resources_are_not_reloaded_under_a_scheduler(flux):
+    (flux.directory / "R").write_text(flux("resource", "R"))
+    assert "resources are busy" in flux.run("resource", "reload", "R").stderr
 
 
 def test_the_owner_can_act_as_a_guest(flux, monkeypatch):

@@ -102,6 +102,19 @@ def test_a_lost_node_ends_its_job_and_gets_jobs_again_when_it_returns(start_clus
         flux.flux("cancel", kept)
 
 
+def state_of_active_jobs(flux, lost: list[int]) -> str:
+    """The active jobs with their events, and the nodes."""
+    active = flux.flux("jobs", "-no", "{id} {state} {nnodes} {nodelist} {annotations.sched}")
+    logs = [
+        flux.run("job", "eventlog", "-p", path, line.split()[0]).stdout
+        for line in active.splitlines()
+        for path in ("eventlog", "guest.exec.eventlog")
+    ]
+    tree = flux.run("overlay", "status").stdout
+    nodes = flux.flux("resource", "list")
+    return "\n".join([f"lost: {lost}", active, *logs, nodes, tree, str(flux.stats())])
+
+
 def test_no_job_is_lost_while_brokers_are_killed_and_run_again(start_cluster):
     """`FLUX_ROUNDS` makes it a soak."""
     random = Random(1)
@@ -119,11 +132,7 @@ def test_no_job_is_lost_while_brokers_are_killed_and_run_again(start_cluster):
             for rank in lost:
                 flux.broker("run", rank)
             drained = flux.run("queue", "drain", f"--timeout={TIMEOUT_S - 20}")
-            assert drained.returncode == 0, (
-                flux.flux("jobs", "-no", "{id} {state} {nnodes} {nodelist} {annotations.sched}"),
-                flux.flux("resource", "list"),
-                flux.stats(),
-            )
+            assert drained.returncode == 0, state_of_active_jobs(flux, lost)
             while flux.flux("resource", "list", "-s", "down", "-no", "{nnodes}") != "0":
                 pass
         assert flux.flux("resource", "list", "-s", "allocated", "-no", "{nnodes}") == "0"

@@ -36,6 +36,7 @@ use crate::quota;
 use crate::record::Record;
 use crate::reload;
 use crate::rpc::{Handled, Reply, Request};
+use crate::shell_defaults;
 use crate::signed;
 
 /// The greatest number of jobs that one submission may make.
@@ -346,7 +347,10 @@ impl Submission {
         quota::check_jobs(cx, sender, count)?;
         let text = match (submission.jobspec, &submission.signed) {
             (Some(jobspec), None) => Cow::Borrowed(jobspec.0),
-            (None, Some(signed)) => Cow::Owned(signed::unwrap(signed, sender)?),
+            (None, Some(signed)) => {
+                let text = signed::unwrap(signed, sender)?;
+                Cow::Owned(shell_defaults::add(text))
+            }
             (None, None) => {
                 return Err(RequestError::protocol("the submission has no `jobspec`"));
             }

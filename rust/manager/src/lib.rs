@@ -68,6 +68,7 @@ mod purge;
 mod queue_admin;
 mod quota;
 mod reload;
+mod shell_defaults;
 mod signed;
 mod update;
 

@@ -3,6 +3,8 @@
 
 mod common;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use common::{Bench, OWNER, body, rejection, topics};
 use penstock_flux::errno::{EISDIR, ENODATA, ENOENT, ENOSYS, ENOTDIR, EPERM, EPIPE};
 use penstock_flux::flags::STREAMING;
@@ -180,6 +182,38 @@ fn output_is_watched_by_way_of_the_execution_service() {
         (vec![eof("stdout"), eof("stderr")], ENODATA)
     );
     assert!(out.iter().all(|message| message.matchtag == tag));
+}
+
+#[test]
+fn labelled_output_has_the_rank_of_each_task() {
+    let mut bench = bench();
+    let shell = json!({"options": {"output": {"stdout": {"label": true}}}});
+    let id = bench.running(&json!({"shell": shell}));
+    let out = watch(&mut bench, id, "guest.output");
+    let request = named(&out, "job-exec.output").clone();
+    let mut send = |stream: &str, text: &str| {
+        let out = output(&mut bench, &request, stream, &BASE64.encode(text));
+        let context = |(_, context): (String, Value)| {
+            let part = |key| context[key].as_str().unwrap().to_owned();
+            (part("rank"), part("data"))
+        };
+        events(&out).into_iter().map(context).collect::<Vec<_>>()
+    };
+    let part = |rank: &str, data: &str| (rank.to_owned(), data.to_owned());
+    assert_eq!(
+        send("stdout", "1: a\n1: 2: b\n10: c\n0"),
+        [part("1", "a\n2: b\n"), part("10", "c\n")]
+    );
+    // A line without a label is of any task.
+    let mixed = [part("0", "d\n"), part("0", "e\n"), part("3", "f\n")];
+    assert_eq!(send("stdout", ": d\ne\n3: f\n"), mixed);
+    assert_eq!(send("stderr", "1: a"), [part("0", "1: a")]);
+    assert_eq!(send("stdout", "2: end"), []);
+    let out = bench.send(Message::error_to(&request, ENODATA, ""));
+    assert_eq!(
+        events(&out)[0].1,
+        json!({"stream": "stdout", "rank": "2", "data": "end"})
+    );
 }
 
 #[test]

@@ -220,9 +220,11 @@ fn urgency_and_flags_go_beside_a_signed_jobspec() {
     assert_eq!(bench.row(id)["priority"], 0);
     let out = bench.request("job-info.lookup", &json!({"id": id, "keys": ["jobspec"]}));
     let text = body(&out[0])["jobspec"].as_str().unwrap().to_owned();
+    // With the defaults of Flux's shell.
+    let shell = json!({"options": {"input": {"stdin": {"type": "service"}}}});
     assert_eq!(
         serde_json::from_str::<Value>(&text).unwrap(),
-        jobspec(&json!({}))
+        jobspec(&json!({ "shell": shell }))
     );
 }
 

@@ -185,8 +185,69 @@ struct OutputRelay {
     delivery: Delivery,
     /// The ranks of the job's tasks.
     ranks: String,
-    /// The streams that are retained, each with the first bytes of a character whose other bytes have not arrived.
-    streams: Vec<(&'static str, Vec<u8>)>,
+    /// The streams that are retained.
+    streams: Vec<RetainedStream>,
+}
+
+/// A stream whose output the execution service retains.
+#[derive(Debug)]
+struct RetainedStream {
+    name: &'static str,
+    /// Whether each line has the rank of its task in front.
+    is_labelled: bool,
+    /// The first bytes of a line with a label, or of a character, whose other bytes have not arrived.
+    held: Vec<u8>,
+}
+
+impl RetainedStream {
+    /// Takes the next bytes. Returns the parts that are complete, each with the rank of its task if that is known.
+    fn take(&mut self, bytes: &[u8]) -> Vec<(Option<String>, Vec<u8>)> {
+        let mut data = mem::take(&mut self.held);
+        data.extend_from_slice(bytes);
+        let complete = if self.is_labelled {
+            let end = data.iter().rposition(|byte| *byte == b'\n');
+            end.map_or(0, |end| end + 1)
+        } else {
+            data.len() - unfinished_bytes(&data)
+        };
+        self.held = data.split_off(complete);
+        self.parts(data)
+    }
+
+    /// Takes the end of the stream: returns the part that is left.
+    fn finish(&mut self) -> Vec<(Option<String>, Vec<u8>)> {
+        let rest = mem::take(&mut self.held);
+        self.parts(rest)
+    }
+
+    /// Divides complete lines by their labels, or takes bytes without labels as a whole.
+    fn parts(&self, data: Vec<u8>) -> Vec<(Option<String>, Vec<u8>)> {
+        if data.is_empty() {
+            return Vec::new();
+        }
+        if !self.is_labelled {
+            return vec![(None, data)];
+        }
+        let mut parts: Vec<(Option<String>, Vec<u8>)> = Vec::new();
+        for line in data.split_inclusive(|byte| *byte == b'\n') {
+            let (rank, text) = without_label(line);
+            match parts.last_mut() {
+                Some((last, part)) if *last == rank => part.extend_from_slice(text),
+                _ => parts.push((rank, text.to_vec())),
+            }
+        }
+        parts
+    }
+}
+
+/// Takes the label of a task, `RANK: `, from a line.
+fn without_label(line: &[u8]) -> (Option<String>, &[u8]) {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (rank, rest) = line.split_at(digits);
+    match (std::str::from_utf8(rank), rest.strip_prefix(b": ")) {
+        (Ok(rank), Some(text)) if !rank.is_empty() => (Some(rank.to_owned()), text),
+        _ => (None, line),
+    }
 }
 
 /// The requests for the input of several tasks that one request of a client has caused.
@@ -290,12 +351,17 @@ impl Relays {
         let header = Event::with(cx.now, guest_log::HEADER, &Header::new(ntasks));
         relay.deliver(cx, &header);
         let paths = redirections(cx, id);
-        for (stream, path) in ["stdout", "stderr"].into_iter().zip(paths) {
+        let labels = labels(cx, id);
+        for ((name, path), is_labelled) in ["stdout", "stderr"].into_iter().zip(paths).zip(labels) {
             match path {
-                None => relay.streams.push((stream, Vec::new())),
+                None => relay.streams.push(RetainedStream {
+                    name,
+                    is_labelled,
+                    held: Vec::new(),
+                }),
                 Some(path) => {
                     let redirect = Redirect {
-                        stream: stream.into(),
+                        stream: name.into(),
                         rank: relay.ranks.as_str().into(),
                         path: path.into(),
                     };
@@ -309,7 +375,7 @@ impl Relays {
             relay.end(cx);
             return Ok(Reply::Deferred);
         };
-        let names = relay.streams.iter().map(|(name, _)| (*name).into());
+        let names = relay.streams.iter().map(|stream| stream.name.into());
         let payload = OutputRequest {
             id,
             streams: Some(names.collect()),
@@ -508,14 +574,12 @@ impl OutputRelay {
             return false;
         };
         let mut streams = self.streams.iter_mut();
-        let Some((name, held)) = streams.find(|(name, _)| *part.stream == **name) else {
+        let Some(stream) = streams.find(|stream| *part.stream == *stream.name) else {
             return false;
         };
-        let (name, mut data) = (*name, mem::take(held));
-        data.extend(bytes);
-        *held = data.split_off(data.len() - unfinished_bytes(&data));
-        if !data.is_empty() {
-            self.send_data(cx, name, &data);
+        let name = stream.name;
+        for (rank, data) in stream.take(&bytes) {
+            self.send_data(cx, name, rank, &data);
         }
         let Delivery::Lookup(_, log) = &self.delivery else {
             return false;
@@ -534,11 +598,17 @@ impl OutputRelay {
         is_too_long
     }
 
-    fn send_data(&mut self, cx: &mut Context, stream: &'static str, bytes: &[u8]) {
+    fn send_data(
+        &mut self,
+        cx: &mut Context,
+        stream: &'static str,
+        rank: Option<String>,
+        bytes: &[u8],
+    ) {
         let text = std::str::from_utf8(bytes);
         let data = Data {
             stream: stream.into(),
-            rank: self.ranks.clone().into(),
+            rank: rank.unwrap_or_else(|| self.ranks.clone()).into(),
             encoding: text.is_err().then(|| guest_log::BASE64.into()),
             data: Some(match text {
                 Ok(text) => text.into(),
@@ -552,12 +622,13 @@ impl OutputRelay {
 
     /// Ends each stream, and the response.
     fn end(&mut self, cx: &mut Context) {
-        for (stream, held) in mem::take(&mut self.streams) {
-            if !held.is_empty() {
-                self.send_data(cx, stream, &held);
+        for mut stream in mem::take(&mut self.streams) {
+            let name = stream.name;
+            for (rank, data) in stream.finish() {
+                self.send_data(cx, name, rank, &data);
             }
             let end = Data {
-                stream: stream.into(),
+                stream: name.into(),
                 rank: self.ranks.clone().into(),
                 encoding: None,
                 data: None,
@@ -603,6 +674,18 @@ fn redirections(cx: &mut Context, id: JobId) -> [Option<String>; 2] {
     let stdout = path("stdout");
     let stderr = path("stderr").or_else(|| stdout.clone());
     [stdout, stderr]
+}
+
+/// Whether the lines of standard output and standard error have labels.
+fn labels(cx: &mut Context, id: JobId) -> [bool; 2] {
+    let jobspec = jobspec(cx, id);
+    ["stdout", "stderr"].map(|stream| {
+        let path = format!("system.shell.options.output.{stream}.label");
+        let label = jobspec
+            .as_ref()
+            .and_then(|jobspec| jobspec.attribute(&path));
+        label.is_some_and(|label| !matches!(label, Value::Null | Value::Bool(false)) && *label != 0)
+    })
 }
 
 fn input_bytes(topic: &str, data: &Data<'_>) -> Result<Vec<u8>, RequestError> {

@@ -1,0 +1,124 @@
+//! Shell options of jobs that Flux's clients submit: what Flux's shell does for a job whose jobspec does not say.
+
+use penstock_jobspec::Jobspec;
+use serde_json::{Map, Value, json};
+
+/// Adds the defaults of Flux's shell to a jobspec: clients can write to the standard input of its tasks, and output is
+/// retained by task. An invalid jobspec stays as it is.
+pub(crate) fn add(text: String) -> String {
+    let Ok(jobspec) = Jobspec::from_json(&text) else {
+        return text;
+    };
+    let Ok(mut document) = serde_json::from_str::<Value>(&text) else {
+        return text;
+    };
+    let mut members = ["attributes", "system", "shell", "options"].into_iter();
+    let options = members.try_fold(&mut document, |value, name| member(value, name));
+    let Some(options) = options else {
+        return text;
+    };
+    add_input(options);
+    if jobspec.ntasks() > 1 && !has(options.get("pty")) {
+        label_output(options);
+    }
+    document.to_string()
+}
+
+/// A member of an object, made if it is missing; `None` if the value is no object.
+fn member<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Value> {
+    let members = value.as_object_mut()?;
+    let member = members.entry(name).or_insert_with(|| json!({}));
+    member.is_object().then_some(member)
+}
+
+/// Whether an option is there and switched on.
+fn has(option: Option<&Value>) -> bool {
+    option.is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)) && value != 0)
+}
+
+fn add_input(options: &mut Value) {
+    let stdin = member(options, "input").and_then(|input| member(input, "stdin"));
+    if let Some(Value::Object(stdin)) = stdin
+        && stdin.is_empty()
+    {
+        stdin.insert("type".to_owned(), "service".into());
+    }
+}
+
+/// Lets the lines of each stream that is retained have labels, unless parts of lines are wanted, whose task no label tells.
+fn label_output(options: &mut Value) {
+    let Some(Value::Object(output)) = member(options, "output") else {
+        return;
+    };
+    let is_set = |output: &Map<String, Value>, stream: &str, names: &[&str]| {
+        let mut value = output.get(stream);
+        for name in names {
+            value = value.and_then(|value| value.get(name));
+        }
+        value.filter(|value| has(Some(value))).cloned()
+    };
+    if is_set(output, "stdout", &["buffer", "type"]).is_some_and(|kind| kind == "none") {
+        return;
+    }
+    // Standard error goes to the file of standard output unless it has one of its own.
+    let stdout = is_set(output, "stdout", &["path"]).is_some();
+    let stderr = stdout || is_set(output, "stderr", &["path"]).is_some();
+    for (stream, is_redirected) in [("stdout", stdout), ("stderr", stderr)] {
+        if !is_redirected
+            && let Value::Object(members) = output.entry(stream).or_insert_with(|| json!({}))
+        {
+            members.insert("label".to_owned(), true.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::add;
+
+    fn options(ntasks: u64, given: &Value) -> Value {
+        let jobspec = json!({
+            "version": 1,
+            "resources": [{"type": "slot", "count": ntasks, "label": "task", "with": [{"type": "core", "count": 1}]}],
+            "tasks": [{"command": ["cat"], "slot": "task", "count": {"per_slot": 1}}],
+            "attributes": {"system": {"duration": 0, "shell": {"options": given}}},
+        });
+        let document: Value = serde_json::from_str(&add(jobspec.to_string())).unwrap();
+        document["attributes"]["system"]["shell"]["options"].clone()
+    }
+
+    #[test]
+    fn standard_input_can_be_written_unless_the_jobspec_says_otherwise() {
+        let service = json!({"input": {"stdin": {"type": "service"}}});
+        assert_eq!(options(1, &json!({})), service);
+        let file = json!({"input": {"stdin": {"type": "file", "path": "x"}}});
+        assert_eq!(options(1, &file), file);
+    }
+
+    #[test]
+    fn retained_output_of_several_tasks_has_labels() {
+        let output = |given: Value| options(2, &json!({ "output": given }))["output"].clone();
+        let labels = json!({"stdout": {"label": true}, "stderr": {"label": true}});
+        assert_eq!(output(json!({})), labels);
+        let redirected = json!({"stdout": {"type": "file", "path": "x"}});
+        assert_eq!(output(redirected.clone()), redirected);
+        let error = json!({"stderr": {"path": "x"}});
+        let both = json!({"stderr": {"path": "x"}, "stdout": {"label": true}});
+        assert_eq!(output(error), both);
+        let unbuffered = json!({"stdout": {"buffer": {"type": "none"}}});
+        assert_eq!(output(unbuffered.clone()), unbuffered);
+        assert_eq!(
+            options(2, &json!({"pty": {"interactive": 1}}))["output"],
+            json!(null)
+        );
+    }
+
+    #[test]
+    fn invalid_jobspecs_stay_as_they_are() {
+        for text in ["{}", "[", "7"] {
+            assert_eq!(add(text.to_owned()), text);
+        }
+    }
+}
