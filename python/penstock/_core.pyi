@@ -448,6 +448,7 @@ class topic:  # noqa: N801
 
     class job_ingest:  # noqa: N801
         SUBMIT: Final[str]
+        SUBMIT_PART: Final[str]
 
     class job_manager:  # noqa: N801
         SCHED_HELLO: Final[str]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from asynclibraries import Asyncio, Trio
 from tests.instance.conftest import kill
 
 from penstock.aclient import connect
@@ -96,6 +97,57 @@ def test_more_jobspecs_than_a_frame_holds_are_submitted(start):
         ids = [job for (job,) in results]
         assert len(set(ids)) == 70
         assert client.cancel(ids)[0] == 70
+
+
+# Jobs of a list that is sent in several parts.
+LONG_LIST = 1000
+
+
+def named(count: int):
+    """Jobs with different jobspecs."""
+    spec = from_command(["true"], environment={"PADDING": "x" * 1000}, cwd="/")
+    for n in range(count):
+        system = {**spec["attributes"]["system"], "job": {"name": f"job{n}"}}
+        yield {"jobspec": {**spec, "attributes": {"system": system}}, "urgency": 0}
+
+
+@pytest.mark.parametrize("library", [None, Trio, Asyncio])
+def test_a_long_list_is_submitted_whole_and_in_order(start, library):
+    async def main(uri):
+        async with library.connect(uri) as client:
+            return await client.submit_many(named(LONG_LIST), token="list")
+
+    with start("--nodes=1", "--exec=sim") as instance, Client(instance.uri) as client:
+        if library is None:
+            results = client.submit_many(named(LONG_LIST), token="list")
+        else:
+            results = library.run(lambda: main(instance.uri))
+        ids = [job for (job,) in results]
+        assert ids == sorted(set(ids))
+        rows = {row["id"]: row["name"] for row in client.job_rows()}
+        assert [rows[job] for job in ids] == [f"job{n}" for n in range(LONG_LIST)]
+        assert len(rows) == LONG_LIST
+        kill(instance)
+    with start("--nodes=1", "--exec=sim") as instance, Client(instance.uri) as client:
+        assert client.submit_many(named(LONG_LIST), token="list") == results
+        with pytest.raises(RpcError, match="token `list` names another submission"):
+            raise client.submit_many(named(LONG_LIST - 1), token="list")[0]
+        assert len(client.job_rows()) == LONG_LIST
+
+
+def test_a_list_whose_source_fails_is_not_submitted(start):
+    def source():
+        yield from named(LONG_LIST)
+        raise LookupError("the end is missing")
+
+    with start("--nodes=1", "--exec=sim") as instance, Client(instance.uri) as client:
+        with Client(instance.uri) as other, pytest.raises(LookupError, match="the end is missing"):
+            other.submit_many(source())
+        # The connection is closed: nothing is left of the list, and its jobs are not counted.
+        client.submit_many(named(3))
+        assert len(client.job_rows()) == 3
+        client.cancel()
+        client.queue_drain()
 
 
 @pytest.mark.parametrize("encoding", ["json", "cbor"])

@@ -136,6 +136,24 @@ def many_copies(uri: str, number: int) -> None:
             client.cancel(client.submit(SPEC, count=10_000, urgency=0))
 
 
+def unfinished_lists(uri: str, number: int) -> None:
+    """The first parts of 1,000 lists that have no further ones, and a closed connection."""
+    requests = [
+        Message.request(
+            "job-ingest.submit-part",
+            {
+                "token": f"{number}-{tag}",
+                "part": 0,
+                "more": True,
+                "jobs": [{"jobspec": SPEC, "urgency": 0}] * 100,
+            },
+            matchtag=tag,
+        )
+        for tag in range(1, 1001)
+    ]
+    _exchange(uri, requests)
+
+
 def long_names(uri: str, number: int) -> None:
     """Jobs with names as long as is permitted, and lists of them."""
     with Client(uri, timeout=TIMEOUT_S) as client:
@@ -231,6 +249,7 @@ ATTACKS: list[Attack] = [
     drain_flood,
     repeated_keys,
     many_copies,
+    unfinished_lists,
     long_names,
     unfinished_frames,
     large_jobspecs,

@@ -124,7 +124,8 @@ class Frames:
         self._random = Random(seed)
         self._topics = [topic for topic, _ in service_roles()] + OTHER_TOPICS
         if is_owner:
-            self._topics.remove("job-ingest.submit")
+            for topic in ("job-ingest.submit", "job-ingest.submit-part"):
+                self._topics.remove(topic)
         jobspec = from_command(["true"], environment={}, cwd="/")
         self._values = [*VALUES, jobspec]
         self._recorded = [

@@ -16,12 +16,12 @@ from penstock.client.repeating import pauses
 from penstock.errors import NoInstanceError, RpcError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
     from typing import Self
 
-    from penstock.client.calls import AnyCall, CallBatch, CallSequence
+    from penstock.client.calls import AnyCall, CallBatch, CallSequence, Pipeline
 
     Encoding = Literal["json", "cbor"]
     Requests = Callable[[Batch], None]
@@ -94,10 +94,14 @@ class Stream(OpenStream[T]):
         self._inbox = Inbox(connection._new_event)
         try:
             for call in calls:
-                self._open[connection._begin(self._inbox, call)] = call
+                self.add(call)
         except BaseException:
             self.close()
             raise
+
+    def add(self, call: AnyCall[T]) -> None:
+        """Sends a further request."""
+        self._open[self._connection._begin(self._inbox, call)] = call
 
     def __aiter__(self) -> Self:
         return self
@@ -205,21 +209,24 @@ class Connection(ABC):
         self._wake.set()
 
     async def _first(self, call: AnyCall[T]) -> T:
-        try:
+        if not call.is_idempotent:
             return await self._first_once(call)
+        return await self._repeated(lambda connection: connection._first_once(call))
+
+    async def _repeated(self, send: Callable[[Connection], Awaitable[T]]) -> T:
+        """Calls a function that sends idempotent requests, again if the connection is lost."""
+        try:
+            return await send(self)
         except NoInstanceError:
-            if not call.is_idempotent or self._is_closed:
+            if self._is_closed:
                 raise
         for pause in pauses():
             await self._sleep(pause)
             with suppress(NoInstanceError):
-                return await self._first_elsewhere(call)
-        return await self._first_elsewhere(call)
-
-    async def _first_elsewhere(self, call: AnyCall[T]) -> T:
-        """Sends a request on a connection of its own."""
+                async with self._connect_again() as other:
+                    return await send(other)
         async with self._connect_again() as other:
-            return await other._first_once(call)
+            return await send(other)
 
     async def _first_once(self, call: AnyCall[T]) -> T:
         async with Stream(self, [call]) as rows:
@@ -230,6 +237,24 @@ class Connection(ABC):
 
     async def _do_all(self, sequence: CallSequence[T]) -> T:
         return sequence.read([await self._first(call) for call in sequence.calls])
+
+    async def _pipe(self, pipeline: Pipeline[T]) -> T:
+        return await self._repeated(lambda connection: connection._pipe_once(pipeline))
+
+    async def _pipe_once(self, pipeline: Pipeline[T]) -> T:
+        results: list[Any] = []
+        async with Stream[Any](self, ()) as rows:
+            try:
+                for call in pipeline.calls:
+                    if rows.in_flight >= pipeline.in_flight:
+                        results.append(await anext(rows))
+                    rows.add(call)
+                    # It is written while the next one is made.
+                    await self._checkpoint()
+                results += [row async for row in rows]
+            except RpcError as error:
+                return pipeline.read(error)
+        return pipeline.read(results)
 
     def _stream(self, calls: Iterable[AnyCall[T]]) -> Stream[T]:
         return Stream(self, calls)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import MAX_JOBSPEC_BYTES
@@ -13,16 +12,17 @@ from penstock.client.repeating import new_token
 from penstock.client.responses import (
     error_of,
     expect,
-    expect_items,
     is_good_end,
     read_id,
     read_ids,
+    read_part_results,
     read_response,
+    read_results,
 )
-from penstock.errors import JobspecError, RpcError
+from penstock.errors import JobspecError, RpcError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock._core import IDset, Message
     from penstock.jobid import JobId
@@ -39,8 +39,15 @@ MAX_SUBMISSION_BYTES = MAX_JOBSPEC_BYTES
 A request with one job may be as long: it is the most that an instance accepts of a job.
 """
 
+PART_BYTES = 256 * 1024
+"""The length of a part of a list of jobs, unless it has a single job: the instance does one in some
+milliseconds."""
 
-JOBS_PER_CHUNK = 100
+PARTS_IN_FLIGHT = 4
+"""The parts that an instance may have and the client may encode next, before the first has a
+response."""
+
+JOBS_PER_CHUNK = 50
 """Jobs of a submission that are encoded by one call, unless they are large."""
 
 
@@ -126,6 +133,19 @@ class CallSequence(NamedTuple, Generic[T]):
 
     calls: Sequence[Call[Any]]
     read: Callable[[list[Any]], T]
+
+
+class Pipeline(NamedTuple, Generic[T]):
+    """Requests to send in order, few before the first response, and how to read the results.
+
+    `calls` makes each request when it is about to be sent, and begins with the first one whenever
+    it is iterated: all of them are sent again if the connection is lost. `read` gets their results,
+    or the first error.
+    """
+
+    calls: Iterable[Call[Any]]
+    read: Callable[[list[Any] | RpcError], T]
+    in_flight: int
 
 
 class CallBatch(NamedTuple, Generic[T]):
@@ -256,90 +276,163 @@ def submit_batch(
 
     The result has one item for each job; it is an error if the whole request was rejected.
     """
+    payload = _list_payload(jobs, new_token() if token is None else token)
+    return Call(
+        topics.job_ingest.SUBMIT, payload, read_results, lambda error: error, is_idempotent=True
+    )
+
+
+def submit_list(
+    jobs: Iterable[bytes], token: str, positions: Sequence[int]
+) -> Call[list[list[JobId] | RpcError]]:
+    """The same as the only request of a list, with the positions of the jobs in it."""
 
     def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
-        return [
-            RpcError(errno.EINVAL, expect(result, "error", str))
-            if "error" in result
-            else read_ids(result, "ids")
-            for result in expect_items(response, "results", dict)
-        ]
+        return _checked_count(read_results(response), positions)
 
-    name = json.dumps(new_token() if token is None else token).encode()
-    text = b'{"token":' + name + b',"jobs":[' + b",".join(jobs) + b"]}\0"
-    return Call(topics.job_ingest.SUBMIT, text, read, lambda error: error, is_idempotent=True)
+    return Call(topics.job_ingest.SUBMIT, _list_payload(jobs, token), read)
 
 
-class Submissions(NamedTuple):
-    """Many submissions as requests.
+def submit_part(
+    jobs: Iterable[bytes], token: str, part: int, positions: Sequence[int], *, more: bool
+) -> Call[list[list[JobId] | RpcError]]:
+    """A part of the submission of encoded jobs, with their positions in the list."""
+
+    def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
+        return _checked_count(read_part_results(response), positions)
+
+    start = {"part": part, "more": True} if more else {"part": part}
+    payload = _list_payload(jobs, token, _ENCODER.encode(start)[1:-1].encode() + b",")
+    return Call(topics.job_ingest.SUBMIT_PART, payload, read)
+
+
+def _list_payload(jobs: Iterable[bytes], token: str, start: bytes = b"") -> bytes:
+    name = json.dumps(token).encode()
+    return b"{" + start + b'"token":' + name + b',"jobs":[' + b",".join(jobs) + b"]}\0"
+
+
+def _checked_count(
+    results: list[list[JobId] | RpcError], positions: Sequence[int]
+) -> list[list[JobId] | RpcError]:
+    if len(results) != len(positions):
+        raise WireError(f"`results`: expected {len(positions)} of them, found {len(results)}")
+    return results
+
+
+class SubmissionList:
+    """The requests that submit a list of jobs: one, or the parts of one submission.
+
+    Iterating encodes each part when it is due; a further iteration begins with the first one.
+
+    Args:
+        jobs: The jobs.
+        limit: Length of a part in bytes, unless it has a single job.
+        job_limit: Length of a job in bytes above which it is not sent.
+        token: Names the submission, by default with a new one.
 
     Attributes:
-        batches: The requests, each with the positions of its jobs.
         errors: By its position, the error of each job that cannot be sent.
     """
 
-    batches: list[tuple[list[int], Call[list[list[JobId] | RpcError] | RpcError]]]
-    errors: dict[int, JobspecError]
+    def __init__(
+        self,
+        jobs: Iterable[Submission],
+        *,
+        limit: int = PART_BYTES,
+        job_limit: int = MAX_JOBSPEC_BYTES,
+        token: str | None = None,
+    ) -> None:
+        self._jobs = enumerate(jobs)
+        self._limit = limit
+        self._job_limit = job_limit
+        self._token = new_token() if token is None else token
+        self.errors: dict[int, JobspecError] = {}
+        # The number of jobs that have been taken.
+        self._taken = 0
+        # Of each part the positions of its jobs.
+        self._positions: list[list[int]] = []
+        self._calls: list[Call[list[list[JobId] | RpcError]]] = []
+        self._new_calls = self._encode()
+
+    def __iter__(self) -> Iterator[Call[list[list[JobId] | RpcError]]]:
+        for number in count():
+            if number == len(self._calls):
+                call = next(self._new_calls, None)
+                if call is None:
+                    return
+                self._calls.append(call)
+            yield self._calls[number]
 
     def results(
-        self, batch_results: Iterable[list[list[JobId] | RpcError] | RpcError]
+        self, part_results: list[list[list[JobId] | RpcError]] | RpcError
     ) -> list[list[JobId] | RpcError | JobspecError]:
         """The ids or the error of each job, in the order of submission.
 
         Args:
-            batch_results: Of each request its result, or the error that it failed with.
+            part_results: Of each part its results, or the error that rejects all of them.
         """
+        if isinstance(part_results, RpcError):
+            total = self._taken + sum(1 for _ in self._jobs)
+            return [self.errors.get(position, part_results) for position in range(total)]
+        jobs: Iterable[list[JobId] | RpcError] = chain.from_iterable(part_results)
+        if not self.errors:
+            return list(jobs)
         found: dict[int, list[JobId] | RpcError | JobspecError] = {**self.errors}
-        for (positions, _), result in zip(self.batches, batch_results, strict=True):
-            jobs = [result] * len(positions) if isinstance(result, RpcError) else result
-            found |= zip(positions, jobs, strict=True)
+        found |= zip(chain.from_iterable(self._positions), jobs, strict=True)
         return [found[position] for position in range(len(found))]
 
+    def _encode(self) -> Iterator[Call[list[list[JobId] | RpcError]]]:
+        """The requests. A part is sent when there is another one, or none."""
+        waiting: list[bytes] = []
+        part = 0
+        for encoded in self._encoded_parts():
+            if waiting:
+                yield submit_part(waiting, self._token, part, self._positions[part], more=True)
+                part += 1
+            waiting = encoded
+        if part:
+            yield submit_part(waiting, self._token, part, self._positions[part], more=False)
+        elif waiting:
+            yield submit_list(waiting, self._token, self._positions[0])
 
-def submissions(
-    jobs: Iterable[Submission],
-    *,
-    limit: int = MAX_SUBMISSION_BYTES,
-    job_limit: int = MAX_JOBSPEC_BYTES,
-    token: str | None = None,
-) -> Submissions:
-    """Requests for `job-ingest.submit`, each at most `limit` bytes unless one job exceeds it.
-
-    The first has the token, the others have it with a number.
-    """
-    first_token = token = new_token() if token is None else token
-    errors: dict[int, JobspecError] = {}
-    batches: list[tuple[list[int], Call[list[list[JobId] | RpcError] | RpcError]]] = []
-    positions: list[int] = []
-    encoded: list[bytes] = []
-    size = 0
-    remaining = iter(jobs)
-    for begin in count(0, JOBS_PER_CHUNK):
-        chunk = list(islice(remaining, JOBS_PER_CHUNK))
-        if not chunk:
-            break
-        text = _encoded_chunk(chunk, min(limit - size, job_limit))
-        if text is not None:
-            positions.extend(range(begin, begin + len(chunk)))
-            encoded.append(text)
-            size += len(text) + 1
-            continue
-        for position, job in enumerate(chunk, begin):
-            try:
-                text = encoded_jobspec(job, limit=job_limit)
-            except JobspecError as error:
-                errors[position] = error
+    def _encoded_parts(self) -> Iterator[list[bytes]]:
+        """The encoded jobs of each part."""
+        positions: list[int] = []
+        encoded: list[bytes] = []
+        size = 0
+        while chunk := list(islice(self._jobs, JOBS_PER_CHUNK)):
+            self._taken += len(chunk)
+            left = min(self._limit - size, self._job_limit)
+            text = _encoded_chunk([job for _, job in chunk], left)
+            if text is not None:
+                positions += [position for position, _ in chunk]
+                encoded.append(text)
+                size += len(text) + 1
                 continue
-            if encoded and size + len(text) > limit:
-                batches.append((positions, submit_batch(encoded, token)))
-                token = f"{first_token}.{len(batches)}"
-                positions, encoded, size = [], [], 0
-            positions.append(position)
-            encoded.append(text)
-            size += len(text) + 1
-    if encoded:
-        batches.append((positions, submit_batch(encoded, token)))
-    return Submissions(batches, errors)
+            for position, job in chunk:
+                try:
+                    text = encoded_jobspec(job, limit=self._job_limit)
+                except JobspecError as error:
+                    self.errors[position] = error
+                    continue
+                if encoded and size + len(text) > self._limit:
+                    self._positions.append(positions)
+                    yield encoded
+                    positions, encoded, size = [], [], 0
+                positions.append(position)
+                encoded.append(text)
+                size += len(text) + 1
+        if encoded:
+            self._positions.append(positions)
+            yield encoded
+
+
+def submission_list(
+    jobs: Iterable[Submission], *, limit: int = PART_BYTES, token: str | None = None
+) -> Pipeline[list[list[JobId] | RpcError | JobspecError]]:
+    """The submission of many jobs."""
+    listed = SubmissionList(jobs, limit=limit, token=token)
+    return Pipeline(listed, listed.results, PARTS_IN_FLIGHT)
 
 
 def _encoded_chunk(jobs: list[Submission], limit: int) -> bytes | None:

@@ -10,21 +10,22 @@ import socket
 import time
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import Decoder, Message
 from penstock.client.outstanding import OpenStream, Outstanding, cancellation
 from penstock.client.repeating import pauses
 from penstock.client.server_identity import check_server
-from penstock.errors import Error, NoInstanceError
+from penstock.errors import Error, NoInstanceError, RpcError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Self
 
-    from penstock.client.calls import AnyCall, CallBatch, CallSequence
+    from penstock.client.calls import AnyCall, CallBatch, CallSequence, Pipeline
 
 T = TypeVar("T")
 
@@ -97,10 +98,14 @@ class Stream(OpenStream[T]):
         self._inbox: deque[Message] = deque()
         try:
             for call in calls:
-                self._open[connection._begin(self._inbox, call)] = call
+                self.add(call)
         except BaseException:
             self.close()
             raise
+
+    def add(self, call: AnyCall[T]) -> None:
+        """Sends a further request."""
+        self._open[self._connection._begin(self._inbox, call)] = call
 
     def __iter__(self) -> Self:
         return self
@@ -210,18 +215,24 @@ class Connection:
     # --- requests, as `Methods` sends them
 
     def _first(self, call: AnyCall[T]) -> T:
-        try:
+        if not call.is_idempotent:
             return self._first_once(call)
+        return self._repeated(partial(self._first_once, call))
+
+    def _repeated(self, send: Callable[[], T]) -> T:
+        """Calls a function that sends idempotent requests, again if the connection is lost."""
+        try:
+            return send()
         except NoInstanceError:
-            if not call.is_idempotent or self._calls.inboxes() or self._socket.fileno() < 0:
+            if self._calls.inboxes() or self._socket.fileno() < 0:
                 raise
         for pause in pauses():
             time.sleep(pause)
             with suppress(NoInstanceError):
                 self._reconnect()
-                return self._first_once(call)
+                return send()
         self._reconnect()
-        return self._first_once(call)
+        return send()
 
     def _first_once(self, call: AnyCall[T]) -> T:
         with Stream(self, [call]) as rows:
@@ -242,6 +253,22 @@ class Connection:
 
     def _do_all(self, sequence: CallSequence[T]) -> T:
         return sequence.read([self._first(call) for call in sequence.calls])
+
+    def _pipe(self, pipeline: Pipeline[T]) -> T:
+        return self._repeated(partial(self._pipe_once, pipeline))
+
+    def _pipe_once(self, pipeline: Pipeline[T]) -> T:
+        results: list[Any] = []
+        with Stream[Any](self, ()) as rows:
+            try:
+                for call in pipeline.calls:
+                    if rows.in_flight >= pipeline.in_flight:
+                        results.append(next(rows))
+                    rows.add(call)
+                results.extend(rows)
+            except RpcError as error:
+                return pipeline.read(error)
+        return pipeline.read(results)
 
     def _stream(self, calls: Iterable[AnyCall[T]]) -> Stream[T]:
         return Stream(self, calls)

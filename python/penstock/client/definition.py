@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from penstock.client.calls import Call, CallBatch, CallSequence, StreamCall
+from penstock.client.calls import Call, CallBatch, CallSequence, Pipeline, StreamCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -197,7 +197,8 @@ def make_method(
     """Makes a method that passes what `build` returns to the client's method `transport`.
 
     Args:
-        transport: `_first`, `_collect`, `_do_all`, `_stream`, or a further one of the class.
+        transport: `_first`, `_collect`, `_do_all`, `_pipe`, `_stream`, or a further one of the
+            class.
         result: The annotation of the result, with the parameter of that of `build` for `{}`.
         build: Builds the request.
         as_sent: Converts the request to the argument of `transport`.
@@ -242,6 +243,11 @@ def first(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, T]:
 def sequence(build: Callable[Concatenate[Any, P], CallSequence[T]]) -> Request[P, T]:
     """Makes a method that sends several requests and returns one result."""
     return cast("Request[P, T]", make_method("_do_all", "{}", build))
+
+
+def pipelined(build: Callable[Concatenate[Any, P], Pipeline[T]]) -> Request[P, T]:
+    """Makes a method that sends several requests, few at a time, and returns one result."""
+    return cast("Request[P, T]", make_method("_pipe", "{}", build))
 
 
 def batch(build: Callable[Concatenate[Any, P], CallBatch[T]]) -> Request[P, T]:

@@ -17,13 +17,14 @@ from penstock.client.calls import (
     Call,
     CallBatch,
     CallSequence,
+    Pipeline,
     StreamCall,
     encoded_jobspec,
     keyed_stream,
     numbered_calls,
     raw_call,
     stream_call,
-    submissions,
+    submission_list,
     void_call,
 )
 from penstock.client.definition import (
@@ -34,6 +35,7 @@ from penstock.client.definition import (
     first,
     merge_request,
     open_request,
+    pipelined,
     request,
     sequence,
     streamed,
@@ -149,7 +151,7 @@ def _set_queue(
 class Methods:
     """The requests of a client.
 
-    The class that inherits them has `_first`, `_collect`, `_do_all` and `_stream`.
+    The class that inherits them has `_first`, `_collect`, `_do_all`, `_pipe` and `_stream`.
     """
 
     # --- any request
@@ -268,11 +270,14 @@ class Methods:
         """
         return calls.submit(jobspec, urgency, count, flags, token, cc)
 
-    @sequence
+    @pipelined
     def submit_many(
         self, jobs: Iterable[Submission], *, token: str | None = None
-    ) -> CallSequence[list[list[JobId] | RpcError | JobspecError]]:
-        """Submits many jobspecs in the fewest requests that hold them.
+    ) -> Pipeline[list[list[JobId] | RpcError | JobspecError]]:
+        """Submits many jobspecs as one submission: its jobs appear together.
+
+        A long list is sent in parts, so that the instance stores jobs while others are encoded. It
+        is submitted with the last part; if the client ends before, no job is.
 
         Args:
             jobs: Mappings with `jobspec` and, as needed, `urgency`, `count` and `flags`.
@@ -280,10 +285,10 @@ class Methods:
 
         Returns:
             For each the list of its ids, or its error: an invalid jobspec does not affect the
-            others. `RpcError` is the instance's, `JobspecError` that of one that cannot be sent.
+            others. `RpcError` is the instance's, `JobspecError` that of one that cannot be sent. If
+            the instance rejects the submission, each job has the error.
         """
-        many = submissions(jobs, token=token)
-        return CallSequence([call for _, call in many.batches], many.results)
+        return submission_list(jobs, token=token)
 
     @request
     def feasible(self, jobspec: Mapping[str, Any]) -> Call[str | None]:

@@ -131,6 +131,11 @@ class OpenStream(ABC, Generic[T]):
     def _leave(self, tag: int, topic: str) -> None:
         """Abandons a request."""
 
+    @property
+    def in_flight(self) -> int:
+        """The number of requests that may have more rows."""
+        return len(self._open)
+
     def _take(self, response: Message) -> None:
         """Reads a response to one of the requests.
 

@@ -129,6 +129,34 @@ def read_ids(response: dict[str, Any], key: str) -> list[JobId]:
     return [int.__new__(JobId, number) for number in numbers]
 
 
+def read_results(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
+    """Reads the ids or the error of each submission of a list."""
+    return [
+        RpcError(errno.EINVAL, expect(result, "error", str))
+        if "error" in result
+        else read_ids(result, "ids")
+        for result in expect_items(response, "results", dict)
+    ]
+
+
+def read_part_results(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
+    """Reads the id, the ids or the error of each submission of a part."""
+    results = expect(response, "results", list)
+    if results and set(map(type, results)) == {int}:
+        read_id(min(results))
+        read_id(max(results))
+        return [[int.__new__(JobId, number)] for number in results]
+    return [_read_part_result(result, position) for position, result in enumerate(results)]
+
+
+def _read_part_result(result: Any, position: int) -> list[JobId] | RpcError:
+    if type(result) is int:
+        return [read_id(result)]
+    if type(result) is str:
+        return RpcError(errno.EINVAL, result)
+    return read_ids({f"results[{position}]": result}, f"results[{position}]")
+
+
 def read_id(number: int) -> JobId:
     """Reads a job id."""
     try:

@@ -272,7 +272,14 @@ impl World {
             let is_counted = self.purged.is_empty() || submission.ids.is_some();
             let is_whole =
                 |count: usize| count <= submission.count && count + purged >= submission.count;
-            if is_counted && count.is_some_and(|count| !is_whole(count)) {
+            let is_fault = if submission.is_unfinished {
+                count.is_some()
+            } else if self.promises.was_disabled && !submission.parts.is_empty() {
+                count.is_some_and(|count| count > submission.count)
+            } else {
+                is_counted && count.is_some_and(|count| !is_whole(count))
+            };
+            if is_fault {
                 violations.push(Violation::new(
                     "submission-in-part",
                     format!(
@@ -401,6 +408,7 @@ impl World {
             self.request(0, topic, payload, Purpose::Other);
         }
         self.run();
+        self.end_lists();
         for number in 0..self.promises.submissions.len() {
             self.resubmit(0, number);
         }

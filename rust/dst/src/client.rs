@@ -5,7 +5,7 @@ use std::fmt;
 
 use penstock_flux::errno;
 use penstock_flux::job_info::EventlogWatchResponse;
-use penstock_flux::job_ingest::SubmitCopiesResponse;
+use penstock_flux::job_ingest::{SubmitCopiesResponse, SubmitPartResponse, SubmitPartResult};
 use penstock_flux::job_list::ListResponse;
 use penstock_flux::job_manager::{BulkResponse, PurgeResponse};
 use penstock_flux::pmix::FinalResponse;
@@ -44,6 +44,30 @@ pub struct Submission {
     pub count: usize,
     /// The ids of its jobs, once a response has named them.
     pub ids: Option<Vec<u64>>,
+    /// Of a list that is sent in parts, the jobs of each part.
+    pub parts: Vec<String>,
+    /// Whether a list has parts that are still to be drawn. It has no jobs then.
+    pub is_unfinished: bool,
+}
+
+impl Submission {
+    /// Has a list no further parts.
+    pub fn end_list(&mut self, number: usize) {
+        self.is_unfinished = false;
+        let jobs = self.parts.join(",");
+        self.payload = format!(r#"{{"token":"t{number}","jobs":[{jobs}]}}"#);
+    }
+
+    /// The parts of a list as payloads; the last one ends it unless there are more to come.
+    pub fn part_payloads(&self, number: usize) -> Vec<String> {
+        let last = self.parts.len().saturating_sub(1);
+        let parts = self.parts.iter().enumerate();
+        let payloads = parts.map(|(part, jobs)| {
+            let more = part < last || self.is_unfinished;
+            format!(r#"{{"token":"t{number}","part":{part},"more":{more},"jobs":[{jobs}]}}"#)
+        });
+        payloads.collect()
+    }
 }
 
 /// A commit of the values of a group; each is the number of the commit.
@@ -60,6 +84,10 @@ pub struct ValueCommit {
 pub struct Promises {
     /// The submissions, by number.
     pub submissions: Vec<Submission>,
+    /// Of each attempt to submit a list in parts, the ids in the responses to the parts.
+    pub attempts: Vec<BTreeMap<usize, Vec<u64>>>,
+    /// Whether the queue has been disabled: jobs of a list may have been rejected.
+    pub was_disabled: bool,
     /// The commits of values, by number. One client sends them.
     pub commits: Vec<ValueCommit>,
     /// The events of each job that a client has seen.
@@ -121,7 +149,12 @@ impl Promises {
         let Some(submission) = self.submissions.get_mut(number) else {
             return Ok(());
         };
-        if ids.len() != submission.count {
+        let is_whole = if self.was_disabled && !submission.parts.is_empty() {
+            ids.len() <= submission.count
+        } else {
+            ids.len() == submission.count
+        };
+        if !is_whole {
             return Err(BrokenPromise(format!(
                 "submission {number} of {} jobs got {ids:?}",
                 submission.count
@@ -136,6 +169,36 @@ impl Promises {
                 Ok(())
             }
         }
+    }
+
+    /// Records the response to a part of a list: that to the last one acknowledges all jobs.
+    fn take_part(
+        &mut self,
+        part: ListPart,
+        response: SubmitPartResponse,
+    ) -> Result<(), BrokenPromise> {
+        let ids = response
+            .results
+            .into_iter()
+            .flat_map(|result| match result {
+                SubmitPartResult::Id(id) => vec![id.get()],
+                SubmitPartResult::Ids(ids) => ids.into_iter().map(JobId::get).collect(),
+                SubmitPartResult::Error(_) => Vec::new(),
+            });
+        let Some(answered) = self.attempts.get_mut(part.list.attempt) else {
+            return Ok(());
+        };
+        answered.insert(part.part, ids.collect());
+        if !part.is_last {
+            return Ok(());
+        }
+        if answered.len() != part.part + 1 {
+            return Err(BrokenPromise(format!(
+                "{part:?} is accepted, and of those before only {answered:?}"
+            )));
+        }
+        let ids = answered.values().flatten().copied().collect();
+        self.acknowledge(part.list.submission, ids)
     }
 
     /// Records a response to a PMIx request of a job.
@@ -169,11 +232,33 @@ impl Promises {
     }
 }
 
+/// An attempt to submit a list of jobs in parts.
+#[derive(Debug, Clone, Copy)]
+pub struct ListAttempt {
+    /// The number of the submission.
+    pub submission: usize,
+    /// The number of the attempt.
+    pub attempt: usize,
+}
+
+/// A part of a list of jobs that is submitted.
+#[derive(Debug, Clone, Copy)]
+pub struct ListPart {
+    /// The list.
+    pub list: ListAttempt,
+    /// The number of the part.
+    pub part: usize,
+    /// Whether it is the last one.
+    pub is_last: bool,
+}
+
 /// The purpose of a request.
 #[derive(Debug, Clone)]
 pub enum Purpose {
     /// The submission of this number.
     Submit(usize),
+    /// A part of a list.
+    Part(ListPart),
     /// The events of a job; the number of those that have come.
     Watch(u64, usize),
     /// The end of a job.
@@ -319,6 +404,7 @@ impl Client {
             | Purpose::Alloc(job, _)
             | Purpose::Requests(job) => Some(job),
             Purpose::Submit(_)
+            | Purpose::Part(_)
             | Purpose::List
             | Purpose::Jobs(_)
             | Purpose::Purge(_)
@@ -370,7 +456,8 @@ impl Client {
         if errnum != 0 {
             let purpose = outstanding.purpose.clone();
             self.outstanding.remove(&tag);
-            if matches!(purpose, Purpose::Submit(_)) && errnum == errno::EEXIST {
+            let is_submission = matches!(purpose, Purpose::Submit(_) | Purpose::Part(_));
+            if is_submission && errnum == errno::EEXIST {
                 return Err(BrokenPromise("a token names another submission".to_owned()));
             }
             return Ok(());
@@ -382,6 +469,7 @@ impl Client {
                 let ids = ids.ids.into_iter().map(penstock_flux::JobId::get).collect();
                 promises.acknowledge(*number, ids)?;
             }
+            Purpose::Part(part) => promises.take_part(*part, response.read()?)?,
             Purpose::Watch(job, place) => {
                 let event: EventlogWatchResponse<'_> = response.read()?;
                 for line in event.event.lines() {

@@ -49,10 +49,11 @@ enum Group {
     Many,
     Values,
     Inventory,
+    Lists,
 }
 
 impl Group {
-    const OPTIONAL: [Self; 17] = [
+    const OPTIONAL: [Self; 18] = [
         Self::Resources,
         Self::Queues,
         Self::Daemon,
@@ -70,6 +71,7 @@ impl Group {
         Self::Many,
         Self::Values,
         Self::Inventory,
+        Self::Lists,
     ];
 }
 
@@ -202,6 +204,8 @@ steps! {
     UrgencyMany = "urgency-many", 3, 10, Many;
     /// A client sends a signal to the latest jobs: client, number.
     SignalMany = "signal-many", 2, 6, Many;
+    /// A client sends the next part of a list of jobs, or the first one: client, whether it is the last one, shape, time limit.
+    SubmitPart = "submit-part", 4, 60, Lists;
 }
 
 impl StepKind {

@@ -1,5 +1,7 @@
 //! The steps of a script: requests of clients, what happens by itself, and faults.
 
+use std::collections::BTreeMap;
+
 use penstock_flux::kvs::{CommitRequest, Dirent, Operation, r_key};
 use penstock_flux::pmix_attribute;
 use penstock_flux::topic::{job_info, job_ingest, job_list, job_manager, kvs, pmix, resource};
@@ -8,7 +10,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use crate::client::{Client, Purpose, Responses, Submission, ValueCommit};
+use crate::client::{Client, ListAttempt, ListPart, Purpose, Responses, Submission, ValueCommit};
 use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
 use crate::site::OWNER;
@@ -221,6 +223,7 @@ impl World {
         let (client, job, rank) = (index(first), index(second), first % RANKS);
         match step.kind {
             StepKind::Submit => self.submit(client, second, third, fourth),
+            StepKind::SubmitPart => self.submit_part(client, second, third, fourth),
             StepKind::Resubmit => self.resubmit(client, job),
             StepKind::Cancel => self.request_of_job(client, job, job_manager::RAISE, |id| {
                 format!(r#"{{"id":{id},"type":"cancel","severity":0,"note":""}}"#)
@@ -266,7 +269,10 @@ impl World {
             }
             StepKind::Stop => self.ask(job_manager::QUEUE_START, &stop("start")),
             StepKind::Resume => self.ask(job_manager::QUEUE_START, &start("start")),
-            StepKind::Disable => self.ask(job_manager::QUEUE_ENABLE, &stop("enable")),
+            StepKind::Disable => {
+                self.promises.was_disabled = true;
+                self.ask(job_manager::QUEUE_ENABLE, &stop("enable"));
+            }
             StepKind::Enable => self.ask(job_manager::QUEUE_ENABLE, &start("enable")),
             StepKind::Purge => self.purge(client, second, third),
             StepKind::Intrude => self.intrude(client, job),
@@ -636,8 +642,111 @@ impl World {
             userid,
             count: index(count),
             ids: None,
+            parts: Vec::new(),
+            is_unfinished: false,
         });
         self.resubmit(client, number);
+    }
+
+    /// Sends the next part of the list that a client has begun, or the first one of another list.
+    fn submit_part(&mut self, client: usize, end: u32, shape: u32, seconds: u32) {
+        let client = client % CLIENTS;
+        let begun = self.lists.get(&client).copied();
+        let begun = begun.filter(|list| self.is_unfinished(list.submission));
+        let list = begun.unwrap_or_else(|| self.begin_list(client));
+        let number = list.submission;
+        self.lists.insert(client, list);
+        let spec = jobspec(&format!("s{number}"), shape, seconds % 8);
+        let copies = 1 + shape / 6 % 2;
+        let jobs = format!(
+            r#"{{"jobspec":{spec},"urgency":12}},{{"jobspec":{spec},"urgency":13,"count":{copies}}}"#
+        );
+        let Some(submission) = self.promises.submissions.get_mut(number) else {
+            return;
+        };
+        submission.parts.push(jobs);
+        submission.count += 1 + index(copies);
+        let is_last = end.is_multiple_of(3);
+        if is_last {
+            submission.end_list(number);
+        }
+        let part = submission.parts.len() - 1;
+        if let Some(payload) = submission.part_payloads(number).pop() {
+            let part = ListPart {
+                list,
+                part,
+                is_last,
+            };
+            self.request(
+                client,
+                job_ingest::SUBMIT_PART,
+                &payload,
+                Purpose::Part(part),
+            );
+        }
+    }
+
+    /// An attempt to submit a list.
+    fn begin_attempt(&mut self, submission: usize) -> ListAttempt {
+        let attempt = self.promises.attempts.len();
+        self.promises.attempts.push(BTreeMap::new());
+        ListAttempt {
+            submission,
+            attempt,
+        }
+    }
+
+    /// A new list of a client, without parts.
+    fn begin_list(&mut self, client: usize) -> ListAttempt {
+        let list = self.begin_attempt(self.promises.submissions.len());
+        self.promises.submissions.push(Submission {
+            payload: String::new(),
+            userid: self.userid(client),
+            count: 0,
+            ids: None,
+            parts: Vec::new(),
+            is_unfinished: true,
+        });
+        list
+    }
+
+    fn is_unfinished(&self, number: usize) -> bool {
+        let submission = self.promises.submissions.get(number);
+        submission.is_some_and(|submission| submission.is_unfinished)
+    }
+
+    /// Sends all parts of a list again, those that have been drawn.
+    fn resend_list(&mut self, client: usize, number: usize) {
+        let Some(submission) = self.promises.submissions.get(number) else {
+            return;
+        };
+        let (payloads, userid) = (submission.part_payloads(number), submission.userid);
+        let (end, is_unfinished) = (submission.parts.len(), submission.is_unfinished);
+        let list = self.begin_attempt(number);
+        let client = self.client_of(client, userid);
+        for (part, payload) in payloads.iter().enumerate() {
+            let part = ListPart {
+                list,
+                part,
+                is_last: part + 1 == end && !is_unfinished,
+            };
+            self.request(
+                client,
+                job_ingest::SUBMIT_PART,
+                payload,
+                Purpose::Part(part),
+            );
+        }
+        self.lists.insert(client % CLIENTS, list);
+    }
+
+    /// Ends the lists that have been begun: the next attempt submits them.
+    pub(crate) fn end_lists(&mut self) {
+        for (number, submission) in self.promises.submissions.iter_mut().enumerate() {
+            if submission.is_unfinished {
+                submission.end_list(number);
+            }
+        }
     }
 
     /// Sends a submission, for the first time or again.
@@ -646,7 +755,11 @@ impl World {
         let Some(number) = number.checked_rem(count) else {
             return;
         };
-        if let Some(submission) = self.promises.submissions.get(number) {
+        let submission = self.promises.submissions.get(number);
+        if submission.is_some_and(|submission| !submission.parts.is_empty()) {
+            return self.resend_list(client, number);
+        }
+        if let Some(submission) = submission {
             let (payload, userid) = (submission.payload.clone(), submission.userid);
             // A token is its user's.
             let client = self.client_of(client, userid);

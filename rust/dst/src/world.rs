@@ -1,7 +1,7 @@
 //! The world of a run: daemon, machine, scheduler process and clients, connected by the network, on virtual time.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use penstock_rset::ResourceSet;
 use penstock_sched::Phase;
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder};
 
-use crate::client::{Client, Promises};
+use crate::client::{Client, ListAttempt, Promises};
 use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon};
 use crate::disk::Disk;
 use crate::machine::Machine;
@@ -98,6 +98,8 @@ pub struct World {
     pub(crate) last_start: Option<Result<(), Box<dyn Error>>>,
     pub(crate) clients: Vec<Client>,
     pub(crate) promises: Promises,
+    /// The list that each client sends in parts.
+    pub(crate) lists: BTreeMap<usize, ListAttempt>,
     base: Arc<ResourceSet>,
     /// The number of execution targets that were to be added, and whether one was to be removed.
     pub(crate) added_ranks: u32,
@@ -133,6 +135,7 @@ impl World {
                 .map(|user| Client::new(if setup.guests { user } else { OWNER }))
                 .into(),
             promises: Promises::default(),
+            lists: BTreeMap::new(),
             base: Arc::new(base),
             added_ranks: 0,
             has_shrunk: false,

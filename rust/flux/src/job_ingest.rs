@@ -43,6 +43,43 @@ pub struct SubmitRequest<'a> {
     pub jobs: Option<Vec<Json<'a>>>,
 }
 
+/// `job-ingest.submit-part`: some of the submissions of one list that comes in several requests (Penstock's own).
+///
+/// The parts have one token and are one submission: all of its jobs appear with the last part, or none does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitPartRequest<'a> {
+    /// Names the whole submission, as that of a [`SubmitRequest`] does.
+    #[serde(borrow)]
+    pub token: Text<'a>,
+    /// The number of the part, from 0.
+    pub part: u64,
+    /// Whether another part follows.
+    #[serde(default)]
+    pub more: bool,
+    /// The submissions, each a [`SubmitRequest`]; none only in the last part.
+    #[serde(borrow)]
+    pub jobs: Vec<Json<'a>>,
+}
+
+/// The response to a part: before the last one, the jobs are accepted, but neither visible nor durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitPartResponse {
+    /// The result of each submission of the part, in their order.
+    pub results: Vec<SubmitPartResult>,
+}
+
+/// The result of one submission of a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SubmitPartResult {
+    /// The id of its job.
+    Id(JobId),
+    /// The ids of its copies.
+    Ids(Vec<JobId>),
+    /// The reason why it is rejected.
+    Error(String),
+}
+
 /// The response to a request for one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitResponse {
@@ -75,40 +112,75 @@ pub struct SubmitManyResponse {
     pub results: Vec<SubmitResult>,
 }
 
-/// The text of a [`SubmitCopiesResponse`] or a [`SubmitManyResponse`], written as the jobs are added: to write a million ids
-/// at the end takes long.
+/// The text of a [`SubmitCopiesResponse`], a [`SubmitManyResponse`] or a [`SubmitPartResponse`], written as the jobs are
+/// added: to write a million ids at the end takes long.
 #[derive(Clone, Debug, Default)]
 pub struct SubmitResultsText {
-    /// JSON objects with a comma between them.
+    /// JSON values with a comma between them.
     results: String,
+    /// Whether they are those of a part.
+    is_part: bool,
 }
 
 impl SubmitResultsText {
+    /// The text of a [`SubmitPartResponse`].
+    pub fn of_part() -> Self {
+        Self {
+            results: String::new(),
+            is_part: true,
+        }
+    }
+
     /// Begins the ids of a submission: [`push_id`](Self::push_id) for each of its jobs and
     /// [`end_ids`](Self::end_ids) follow.
     pub fn begin_ids(&mut self) {
         self.separate();
-        self.results.push_str("{\"ids\":[");
+        let begin = if self.is_part { "[" } else { "{\"ids\":[" };
+        self.results.push_str(begin);
+    }
+
+    /// Begins the only id of a submission of one job, as [`begin_ids`](Self::begin_ids);
+    /// [`end_id`](Self::end_id) follows.
+    pub fn begin_id(&mut self) {
+        if self.is_part {
+            self.separate();
+        } else {
+            self.begin_ids();
+        }
     }
 
     /// Adds the id of a job.
     pub fn push_id(&mut self, id: JobId) {
-        let separator = if self.results.ends_with('[') { "" } else { "," };
+        let separator = match self.results.as_bytes().last() {
+            None | Some(b'[' | b',') => "",
+            Some(_) => ",",
+        };
         // Writing to a string does not fail.
         let _ = write!(self.results, "{separator}{}", id.get());
     }
 
     /// Ends the ids of a submission.
     pub fn end_ids(&mut self) {
-        self.results.push_str("]}");
+        let end = if self.is_part { "]" } else { "]}" };
+        self.results.push_str(end);
+    }
+
+    /// Ends the only id of a submission of one job.
+    pub fn end_id(&mut self) {
+        if !self.is_part {
+            self.end_ids();
+        }
     }
 
     /// Adds a submission that is rejected, and why.
     pub fn push_error(&mut self, reason: &str) {
         self.separate();
-        let result = SubmitResult::Error(reason.to_owned());
-        self.results
-            .push_str(&serde_json::to_string(&result).unwrap_or_default());
+        let text = if self.is_part {
+            serde_json::to_string(reason)
+        } else {
+            serde_json::to_string(&SubmitResult::Error(reason.to_owned()))
+        };
+        self.results.push_str(&text.unwrap_or_default());
     }
 
     fn separate(&mut self) {
@@ -122,13 +194,22 @@ impl SubmitResultsText {
         [self.results.as_bytes(), b"\0"].concat()
     }
 
-    /// The payload of a [`SubmitManyResponse`].
+    /// The payload of a [`SubmitPartResponse`]. The text is that of the next part then, without results.
+    pub fn take_part_payload(&mut self) -> Vec<u8> {
+        let payload = self.many_payload();
+        self.results.clear();
+        payload
+    }
+
+    /// The payload of a [`SubmitManyResponse`], or of the last part.
     pub fn many_payload(&self) -> Vec<u8> {
         [b"{\"results\":[", self.results.as_bytes(), b"]}\0"].concat()
     }
 }
 
 impl Payload for SubmitRequest<'_> {}
+impl Payload for SubmitPartRequest<'_> {}
+impl Payload for SubmitPartResponse {}
 impl Payload for SubmitResponse {}
 impl Payload for SubmitCopiesResponse {}
 impl Payload for SubmitManyResponse {}

@@ -64,6 +64,7 @@ topics! {
     /// Submission.
     job_ingest:
     SUBMIT = "job-ingest.submit",
+    SUBMIT_PART = "job-ingest.submit-part",
 }
 
 topics! {

@@ -181,6 +181,10 @@ fn payloads_of_the_job_services_round_trip() {
         r#"{"jobspec":{"version":1},"J":"a.b.none","urgency":20,"flags":1,"count":3,
             "cc":"1-3","token":"t","jobs":[{"jobspec":{}},{"J":"x"}]}"#,
     );
+    round_trip::<job_ingest::SubmitPartRequest>(
+        r#"{"token":"t","part":1,"more":true,"jobs":[{"jobspec":{}},{}]}"#,
+    );
+    round_trip::<job_ingest::SubmitPartResponse>(r#"{"results":[1,[2,3],"no"]}"#);
     round_trip::<job_ingest::SubmitResponse>(r#"{"id":1}"#);
     round_trip::<job_ingest::SubmitCopiesResponse>(r#"{"ids":[1,2]}"#);
     round_trip::<job_ingest::SubmitManyResponse>(r#"{"results":[{"ids":[1]},{"error":"no"}]}"#);
@@ -290,6 +294,37 @@ fn results_of_submissions_are_written_as_their_jobs_are_added() {
         ],
     };
     assert_eq!(text.many_payload(), many.to_payload());
+
+    let mut text = job_ingest::SubmitResultsText::of_part();
+    let next = job_ingest::SubmitPartResult::Id(JobId::new(9));
+    for results in [
+        vec![
+            job_ingest::SubmitPartResult::Id(JobId::new(1)),
+            job_ingest::SubmitPartResult::Id(JobId::new(2)),
+            job_ingest::SubmitPartResult::Ids(vec![JobId::new(3), JobId::new(4)]),
+            job_ingest::SubmitPartResult::Error(reason.to_owned()),
+            job_ingest::SubmitPartResult::Id(JobId::new(5)),
+        ],
+        vec![next],
+    ] {
+        for result in &results {
+            match result {
+                job_ingest::SubmitPartResult::Id(id) => {
+                    text.begin_id();
+                    text.push_id(*id);
+                    text.end_id();
+                }
+                job_ingest::SubmitPartResult::Ids(ids) => {
+                    text.begin_ids();
+                    ids.iter().for_each(|id| text.push_id(*id));
+                    text.end_ids();
+                }
+                job_ingest::SubmitPartResult::Error(reason) => text.push_error(reason),
+            }
+        }
+        let response = job_ingest::SubmitPartResponse { results };
+        assert_eq!(text.take_part_payload(), response.to_payload());
+    }
 }
 
 #[test]

@@ -167,11 +167,10 @@ impl Census {
         self.enter(record, State::New);
     }
 
-    /// Counts new jobs that are equal but for their ids.
-    pub(crate) fn enter_copies(&mut self, record: &Record, count: u64) {
+    /// Counts new jobs in a state, of a queue.
+    pub(crate) fn enter_jobs(&mut self, queue: Option<&str>, state: State, count: u64) {
         self.submitted += count;
-        let queue = record.spec().queue.as_deref();
-        self.update(queue, |tally| tally.add(record.state(), count));
+        self.update(queue, |tally| tally.add(state, count));
     }
 
     /// Counts a change of state. Intermediate states are counted: `record` may already be in a later one.

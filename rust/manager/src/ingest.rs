@@ -1,4 +1,5 @@
-//! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
+//! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request. `job-ingest.submit-part`:
+//! a list of jobspecs in several requests, of which the job manager does one while its client encodes the next.
 //!
 //! Copies that differ by an id (`cc`) share the jobspec of the request, in memory and in the store: the id takes the place of
 //! `{cc}` when a copy starts, and when its jobspec or its name is read.
@@ -6,18 +7,19 @@
 //! The jobs of a request become visible and durable together: all of them or, after a crash, none. A large request is done
 //! in slices, so that it does not delay other peers: the first one when the request comes, each further one in a call of
 //! [`Manager::advance`](crate::Manager::advance), for the requests in rotation. The jobs that it has added are hidden until it
-//! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed.
+//! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed;
+//! a submission of which parts are missing is discarded then, or when none has come for [`PART_TIMEOUT_S`].
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
-    SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
-    SubmitResultsText,
+    SubmitCopiesResponse, SubmitManyResponse, SubmitPartRequest, SubmitRequest, SubmitResponse,
+    SubmitResult, SubmitResultsText,
 };
 use penstock_flux::urgency::DEFAULT;
-use penstock_flux::{Credentials, Payload as _, RequestError, errno};
+use penstock_flux::{Credentials, Json, Payload as _, RequestError, errno};
 use penstock_idset::IdSet;
 use penstock_jobspec::copies::CopyIds;
 use penstock_jobspec::job_id::JobId;
@@ -38,6 +40,7 @@ use crate::reload;
 use crate::rpc::{Handled, Reply, Request};
 use crate::shell_defaults;
 use crate::signed;
+use crate::state::State;
 
 /// The greatest number of jobs that one submission may make.
 const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
@@ -52,6 +55,12 @@ const MAX_TOKEN_BYTES: usize = 64;
 const JOBS_PER_SLICE: u64 = 150;
 /// The length of a jobspec in a request that takes as long as a job, in bytes.
 const BYTES_PER_JOB: usize = 256;
+/// The number of ids that are allotted at once to the jobs of a list: those of other submissions do not come between.
+const IDS_PER_BLOCK: u64 = 1024;
+/// The time without a part after which a submission in parts is discarded, in seconds.
+const PART_TIMEOUT_S: f64 = 60.0;
+/// The greatest number of submissions of a guest of which parts are missing.
+const MAX_PARTED_OF_GUEST: usize = 16;
 /// The greatest length of the jobspecs that open submissions hold: the oldest ones are continued at once if there are more.
 const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
 
@@ -92,27 +101,32 @@ enum StoredResult {
     Error(String),
 }
 
-impl StoredJobs {
-    /// The same with fewer results: a list may have a million jobs.
-    fn compact(self) -> Self {
-        let Self::Many(results) = self else {
-            return self;
-        };
-        let mut compact: Vec<StoredResult> = Vec::new();
-        let mut next = None;
-        for result in results {
-            let StoredResult::Ids(id, 1) = result else {
-                compact.push(result);
-                next = None;
-                continue;
-            };
-            match compact.last_mut() {
-                Some(StoredResult::Each(_, count)) if next == Some(id) => *count += 1,
-                _ => compact.push(StoredResult::Each(id, 1)),
+/// The results of a list, with few entries: it may have a million jobs.
+#[derive(Debug, Default)]
+struct Results {
+    list: Vec<StoredResult>,
+    /// The id with which a job continues the last entry.
+    next: Option<JobId>,
+}
+
+impl Results {
+    fn push(&mut self, result: StoredResult) {
+        self.next = match (result, self.list.last_mut()) {
+            (StoredResult::Ids(id, 1), Some(StoredResult::Each(_, count)))
+                if self.next == Some(id) =>
+            {
+                *count += 1;
+                Some(id.successor())
             }
-            next = Some(id.successor());
-        }
-        Self::Many(compact)
+            (StoredResult::Ids(id, 1), _) => {
+                self.list.push(StoredResult::Each(id, 1));
+                Some(id.successor())
+            }
+            (result, _) => {
+                self.list.push(result);
+                None
+            }
+        };
     }
 }
 
@@ -144,7 +158,7 @@ impl From<StoredJobs> for Accepted {
 }
 
 /// The name of a submission.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Token {
     userid: u32,
     name: String,
@@ -153,16 +167,26 @@ struct Token {
 }
 
 impl Token {
-    fn of(request: Request<'_>, name: &str) -> Result<Self, RequestError> {
+    fn new(userid: u32, name: &str, digest: u64) -> Result<Self, RequestError> {
         if !(1..=MAX_TOKEN_BYTES).contains(&name.len()) {
             let text = format!("expected a `token` of 1 to {MAX_TOKEN_BYTES} bytes");
             return Err(RequestError::invalid(text));
         }
         Ok(Self {
-            userid: request.sender.userid,
+            userid,
             name: name.to_owned(),
-            digest: digest(request.message.payload_json().unwrap_or_default()),
+            digest,
         })
+    }
+
+    fn of(request: Request<'_>, name: &str) -> Result<Self, RequestError> {
+        let digest = digest(request.message.payload_json().unwrap_or_default());
+        Self::new(request.sender.userid, name, digest)
+    }
+
+    /// Whether both have the same name and user.
+    fn is_same_name(&self, other: &Self) -> bool {
+        (self.userid, &self.name) == (other.userid, &other.name)
     }
 
     /// Whether both name the same submission.
@@ -171,7 +195,7 @@ impl Token {
     ///
     /// They have the same name, and the requests differ.
     fn is_same(&self, other: &Self) -> Result<bool, RequestError> {
-        if (self.userid, &self.name) != (other.userid, &other.name) {
+        if !self.is_same_name(other) {
             return Ok(false);
         }
         self.check_digest(other.digest).map(|()| true)
@@ -182,19 +206,33 @@ impl Token {
         if self.digest == digest {
             return Ok(());
         }
+        Err(self.taken())
+    }
+
+    /// The error that the token names another submission.
+    fn taken(&self) -> RequestError {
         let text = format!("token `{}` names another submission", self.name);
-        Err(RequestError::new(errno::EEXIST, text))
+        RequestError::new(errno::EEXIST, text)
+    }
+
+    /// The complete submission that this token names.
+    fn known(&self, cx: &mut Context) -> Option<StoredSubmission> {
+        let expired = cx.now - TOKEN_LIFETIME_S;
+        cx.read_store(|store| store.submission(self.userid, &self.name, expired))
     }
 
     /// The jobs of the submission that is known by this token.
     fn read(&self, known: &StoredSubmission) -> Result<Accepted, RequestError> {
         self.check_digest(known.digest)?;
-        let stored: StoredJobs = serde_json::from_str(&known.result).map_err(|error| {
+        Ok(self.stored(known)?.into())
+    }
+
+    fn stored(&self, known: &StoredSubmission) -> Result<StoredJobs, RequestError> {
+        serde_json::from_str(&known.result).map_err(|error| {
             let name = &self.name;
             let text = format!("the result of submission `{name}` cannot be read: {error}");
             RequestError::new(errno::EIO, text)
-        })?;
-        Ok(stored.into())
+        })
     }
 }
 
@@ -205,12 +243,44 @@ fn digest(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The form of the response to a request.
+/// A digest of the submissions of a list, whatever the parts in which they come. Like [`digest`] it depends on nothing but
+/// them, and it takes a tenth of the time.
 #[derive(Debug, Clone, Copy)]
+struct ListDigest(u64);
+
+impl Default for ListDigest {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl ListDigest {
+    fn add(&mut self, text: &str) {
+        let mut hash = self.mixed(text.len() as u64);
+        let mut words = text.as_bytes().chunks_exact(8);
+        for word in &mut words {
+            let word = <[u8; 8]>::try_from(word).map_or(0, u64::from_le_bytes);
+            hash = Self(hash).mixed(word);
+        }
+        for byte in words.remainder() {
+            hash = Self(hash).mixed(u64::from(*byte));
+        }
+        self.0 = hash;
+    }
+
+    fn mixed(self, word: u64) -> u64 {
+        let product = (self.0 ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        product ^ (product >> 32)
+    }
+}
+
+/// The form of the response to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseForm {
     One,
     Copies,
     Many,
+    Part,
 }
 
 /// The ids that a submission names for its copies.
@@ -238,6 +308,8 @@ struct Batch {
     left: u64,
     /// See [`Context::redactions`].
     redactions: u64,
+    /// Whether it is a submission of one job, and not of copies.
+    is_single: bool,
 }
 
 impl Batch {
@@ -260,6 +332,33 @@ impl Batch {
     }
 }
 
+/// The parts in which a submission comes.
+#[derive(Debug)]
+struct Parts {
+    /// The peer that sends them.
+    origin: Option<Vec<u8>>,
+    /// The number of the next one.
+    next: u64,
+    /// Those whose jobs are not all accepted yet: the request, and the number of these jobs.
+    open: VecDeque<(Message, usize)>,
+    /// Whether the last one has come.
+    are_all_here: bool,
+    /// The number of submissions in all of them.
+    submissions: u64,
+    digest: ListDigest,
+    /// When the submission is discarded unless a part comes.
+    due: f64,
+}
+
+/// What is left of a submission to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Complete,
+    Unfinished,
+    /// Nothing until the next part comes.
+    Waiting,
+}
+
 /// A submission with jobs that are still to be added.
 #[derive(Debug)]
 struct Submission {
@@ -270,47 +369,136 @@ struct Submission {
     form: ResponseForm,
     /// The submissions of a list that are still to be accepted.
     texts: VecDeque<Box<str>>,
+    /// Their length.
+    text_bytes: usize,
+    parts: Option<Parts>,
     batch: Option<Batch>,
-    results: Vec<StoredResult>,
-    /// The same as the response has them.
+    results: Results,
+    /// The same as the response has them, less those in the responses to the parts before.
     response: SubmitResultsText,
     /// The ids of all accepted jobs, whether their rows are in the store or not yet.
     ranges: Vec<IdRange>,
     /// The number of ranges that are hidden. The last one may have grown since.
     hidden: usize,
+    /// Ids that are allotted to further jobs: the first, and their number.
+    block: (JobId, u64),
+    /// The number of accepted jobs.
+    accepted: u64,
+    /// The same by queue and state.
+    tally: Vec<(Option<String>, State, u64)>,
 }
 
 impl Submission {
-    /// Begins a submission: adds no jobs yet.
+    /// A submission without jobs.
+    fn new(sender: Credentials, token: Option<Token>, form: ResponseForm) -> Self {
+        Self {
+            requests: Vec::new(),
+            sender,
+            token,
+            form,
+            texts: VecDeque::new(),
+            text_bytes: 0,
+            parts: None,
+            batch: None,
+            results: Results::default(),
+            response: if form == ResponseForm::Part {
+                SubmitResultsText::of_part()
+            } else {
+                SubmitResultsText::default()
+            },
+            ranges: Vec::new(),
+            hidden: 0,
+            block: (JobId::default(), 0),
+            accepted: 0,
+            tally: Vec::new(),
+        }
+    }
+
+    /// Begins a submission that one request has: adds no jobs yet.
     fn begin(
         cx: &mut Context,
         sender: Credentials,
         token: Option<Token>,
         submission: &SubmitRequest<'_>,
     ) -> Result<Self, RequestError> {
-        let mut begun = Self {
-            requests: Vec::new(),
-            sender,
-            token,
-            form: match (&submission.jobs, submission.count, &submission.cc) {
-                (Some(_), ..) => ResponseForm::Many,
-                (None, None, None) => ResponseForm::One,
-                (None, ..) => ResponseForm::Copies,
-            },
-            texts: VecDeque::new(),
-            batch: None,
-            results: Vec::new(),
-            response: SubmitResultsText::default(),
-            ranges: Vec::new(),
-            hidden: 0,
+        let form = match (&submission.jobs, submission.count, &submission.cc) {
+            (Some(_), ..) => ResponseForm::Many,
+            (None, None, None) => ResponseForm::One,
+            (None, ..) => ResponseForm::Copies,
         };
+        let mut begun = Self::new(sender, token, form);
         if let Some(jobs) = &submission.jobs {
-            quota::check_submissions(cx, sender, jobs.len())?;
-            begun.texts = jobs.iter().map(|job| job.0.into()).collect();
+            quota::check_submissions(cx, sender, jobs.len() as u64)?;
+            begun.add_texts(jobs);
         } else {
             begun.accept(cx, submission)?;
         }
         Ok(begun)
+    }
+
+    /// Adds submissions of the list.
+    fn add_texts(&mut self, jobs: &[Json<'_>]) {
+        self.text_bytes += jobs.iter().map(|job| job.0.len()).sum::<usize>();
+        self.texts.extend(jobs.iter().map(|job| Box::from(job.0)));
+    }
+
+    /// Adds a part that comes after those before.
+    fn add_part(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        part: &SubmitPartRequest<'_>,
+    ) -> Result<(), RequestError> {
+        let name = &part.token;
+        let Some(parts) = &mut self.parts else {
+            return Err(no_such_submission(part));
+        };
+        if part.part != parts.next {
+            let text = format!(
+                "token `{name}`: expected part {} of the submission, found {}",
+                parts.next, part.part
+            );
+            return Err(RequestError::protocol(text));
+        }
+        if part.jobs.is_empty() && part.more {
+            let text = format!("part {} of token `{name}` has no jobs", part.part);
+            return Err(RequestError::protocol(text));
+        }
+        parts.submissions += part.jobs.len() as u64;
+        quota::check_submissions(cx, self.sender, parts.submissions)?;
+        for job in &part.jobs {
+            parts.digest.add(job.0);
+        }
+        parts.next += 1;
+        parts.are_all_here = !part.more;
+        let open = (request.message.header(), part.jobs.len());
+        parts.open.push_back(open);
+        if let Some(token) = &mut self.token {
+            token.digest = parts.digest.0;
+        }
+        self.add_texts(&part.jobs);
+        Ok(())
+    }
+
+    /// Whether another part is still to come.
+    fn is_parted(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| !parts.are_all_here)
+    }
+
+    /// The same if it is that of a user and a token.
+    fn is_parted_of(&self, token: &Token) -> bool {
+        self.is_parted() && self.has_name(token)
+    }
+
+    fn has_name(&self, token: &Token) -> bool {
+        let own = self.token.as_ref();
+        own.is_some_and(|own| own.is_same_name(token))
+    }
+
+    /// The requests that have had no response.
+    fn outstanding(&self) -> impl Iterator<Item = &Message> {
+        let open = self.parts.iter().flat_map(|parts| &parts.open);
+        self.requests.iter().chain(open.map(|(request, _)| request))
     }
 
     /// Accepts one submission of a list.
@@ -345,6 +533,10 @@ impl Submission {
             return Err(RequestError::invalid(text));
         }
         quota::check_jobs(cx, sender, count)?;
+        if self.parts.is_some() && self.accepted.saturating_add(count) > MAX_JOBS_PER_SUBMISSION {
+            let text = format!("expected at most {MAX_JOBS_PER_SUBMISSION} jobs in all parts");
+            return Err(RequestError::invalid(text));
+        }
         let text = match (submission.jobspec, &submission.signed) {
             (Some(jobspec), None) => Cow::Borrowed(jobspec.0),
             (None, Some(signed)) => {
@@ -360,11 +552,11 @@ impl Submission {
             }
         };
         let (stored, (first, last)) = match ids {
-            None => (jobspecs::submit(cx, &text, userid)?, cx.next_ids(count)?),
+            None => (jobspecs::submit(cx, &text, userid)?, self.allot(cx, count)?),
             Some(ids) => {
                 let greatest = ids.last().unwrap_or_default();
                 let template = jobspecs::check_template(cx, &text, userid, greatest)?;
-                let range = cx.next_ids(count)?;
+                let range = self.allot(cx, count)?;
                 let copies = CopyIds::new(range.0, ids);
                 (jobspecs::store_template(cx, template, &copies)?, range)
             }
@@ -389,15 +581,22 @@ impl Submission {
             cx.store_common_events(&mut copies, first, last);
         }
         cx.jobs.count_active(userid, count);
+        self.count(&copies, count);
+        let is_single = submission.count.is_none() && submission.cc.is_none();
+        if is_single {
+            self.response.begin_id();
+        } else {
+            self.response.begin_ids();
+        }
         self.batch = Some(Batch {
             copies,
             next: first,
             left: count,
             redactions: cx.redactions,
+            is_single,
         });
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.results.push(StoredResult::Ids(first, count));
-        self.response.begin_ids();
         match self.ranges.last_mut() {
             Some((_, end)) if end.successor() == first => *end = last,
             _ => self.ranges.push((first, last)),
@@ -405,29 +604,96 @@ impl Submission {
         Ok(())
     }
 
-    /// Adds the next jobs, of which a slice has this number. Returns whether these were the last.
-    fn run_slice(&mut self, cx: &mut Context, jobs: u64) -> bool {
+    /// Allots the ids of the next jobs: the first and the last one.
+    fn allot(&mut self, cx: &mut Context, count: u64) -> Result<IdRange, RequestError> {
+        if count > 1 {
+            // The ids ascend in the order of the list.
+            self.block.1 = 0;
+            return cx.next_ids(count);
+        }
+        let (mut first, mut left) = self.block;
+        if left == 0 {
+            let is_last = self.parts.is_none() || !self.is_parted();
+            left = if is_last {
+                IDS_PER_BLOCK.min(self.texts.len() as u64 + 1)
+            } else {
+                IDS_PER_BLOCK
+            };
+            (first, _) = cx.next_ids(left)?;
+        }
+        self.block = (first.successor(), left - 1);
+        Ok((first, first))
+    }
+
+    /// Counts accepted jobs.
+    fn count(&mut self, copies: &Copies, count: u64) {
+        self.accepted += count;
+        let (queue, state) = (&copies.record().spec().queue, copies.record().state());
+        let mut entries = self.tally.iter_mut();
+        match entries.find(|(of, in_state, _)| of == queue && *in_state == state) {
+            Some((_, _, jobs)) => *jobs += count,
+            None => self.tally.push((queue.clone(), state, count)),
+        }
+    }
+
+    /// Adds the next jobs, of which a slice has this number.
+    fn run_slice(&mut self, cx: &mut Context, jobs: u64) -> Progress {
         let mut left = jobs;
         loop {
             if let Some(batch) = &mut self.batch {
                 left -= batch.add(cx, left, &mut self.response);
                 if batch.left > 0 {
-                    return false;
+                    return Progress::Unfinished;
                 }
-                self.response.end_ids();
+                if batch.is_single {
+                    self.response.end_id();
+                } else {
+                    self.response.end_ids();
+                }
                 self.batch = None;
+                self.end_text(cx);
             }
             if left == 0 && !self.texts.is_empty() {
-                return false;
+                return Progress::Unfinished;
             }
             let Some(text) = self.texts.pop_front() else {
-                return true;
+                return if self.is_parted() {
+                    Progress::Waiting
+                } else {
+                    Progress::Complete
+                };
             };
-            left = left.saturating_sub((text.len() / BYTES_PER_JOB) as u64);
+            self.text_bytes -= text.len();
+            // One at least: its jobspec is in the store, and the job that refers to it is to be there, too.
+            left = left
+                .saturating_sub((text.len() / BYTES_PER_JOB) as u64)
+                .max(1);
             if let Err(error) = self.accept_text(cx, &text) {
                 self.response.push_error(&error.text);
                 self.results.push(StoredResult::Error(error.text));
+                self.end_text(cx);
             }
+        }
+    }
+
+    /// Responds to a part whose last submission is accepted, unless it is the last part.
+    fn end_text(&mut self, cx: &mut Context) {
+        let Some(parts) = &mut self.parts else {
+            return;
+        };
+        let is_last = parts.are_all_here && parts.open.len() == 1;
+        let Some((_, left)) = parts.open.front_mut() else {
+            return;
+        };
+        *left -= 1;
+        if *left > 0 || is_last {
+            return;
+        }
+        let payload = self.response.take_part_payload();
+        if let Some((request, _)) = parts.open.pop_front()
+            && !request.is_noresponse()
+        {
+            cx.send(Message::response_to(&request, 0, Some(payload)));
         }
     }
 
@@ -445,19 +711,16 @@ impl Submission {
         for (first, _) in self.ranges.iter().take(self.hidden) {
             cx.show_jobs(*first);
         }
-        for result in &self.results {
-            if let StoredResult::Ids(first, count) = result
-                && let Some(record) = cx.jobs.record(*first)
-            {
-                census.enter_copies(record, *count as u64);
-            }
+        for (queue, state, count) in self.tally.drain(..) {
+            census.enter_jobs(queue.as_deref(), state, count);
         }
-        let results = std::mem::take(&mut self.results);
+        let results = std::mem::take(&mut self.results).list;
         let jobs = match (self.form, results.as_slice()) {
-            (ResponseForm::One, [StoredResult::Ids(first, _)]) => StoredJobs::One(*first),
-            (ResponseForm::Copies, [StoredResult::Ids(first, count)]) => {
-                StoredJobs::Copies(*first, *count)
-            }
+            (ResponseForm::One, [StoredResult::Each(first, _)]) => StoredJobs::One(*first),
+            (
+                ResponseForm::Copies,
+                [StoredResult::Each(first, count) | StoredResult::Ids(first, count)],
+            ) => StoredJobs::Copies(*first, *count),
             _ => StoredJobs::Many(results),
         };
         let payload = match &jobs {
@@ -465,6 +728,11 @@ impl Submission {
             StoredJobs::Copies(..) => self.response.copies_payload(),
             StoredJobs::Many(_) => self.response.many_payload(),
         };
+        // The response to the last part is that of the whole.
+        if let Some(parts) = &mut self.parts {
+            let open = parts.open.drain(..);
+            self.requests.extend(open.map(|(request, _)| request));
+        }
         if let Some(Token {
             userid,
             name,
@@ -473,20 +741,81 @@ impl Submission {
         {
             let submission = StoredSubmission {
                 digest: *digest,
-                result: serde_json::to_string(&jobs.compact()).unwrap_or_default(),
+                result: serde_json::to_string(&jobs).unwrap_or_default(),
             };
             cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
         }
         payload
     }
+}
 
-    /// The number of accepted jobs.
-    fn count(&self) -> u64 {
-        let counts = self.results.iter().map(|result| match result {
-            StoredResult::Ids(_, count) | StoredResult::Each(_, count) => *count as u64,
-            StoredResult::Error(_) => 0,
-        });
-        counts.sum()
+/// The error of a part whose submission is not open.
+fn no_such_submission(part: &SubmitPartRequest<'_>) -> RequestError {
+    let text = format!(
+        "part {} of token `{}`: no submission in parts is open under it; it was rejected, or no part came for \
+         {PART_TIMEOUT_S} s: expected part 0",
+        part.part, &*part.token
+    );
+    RequestError::new(errno::ENOENT, text)
+}
+
+/// A submission in parts under the token of a complete one.
+#[derive(Debug)]
+struct Repetition {
+    token: Token,
+    origin: Option<Vec<u8>>,
+    /// The number of the next part.
+    next: u64,
+    digest: ListDigest,
+    /// The results of the complete one that are not in a response yet.
+    left: VecDeque<StoredResult>,
+    /// When it is forgotten unless a part comes.
+    due: f64,
+}
+
+impl Repetition {
+    /// The response to the next part, and whether it is the last one.
+    fn answer(&mut self, part: &SubmitPartRequest<'_>) -> Result<(Vec<u8>, bool), RequestError> {
+        if part.part != self.next {
+            return Err(no_such_submission(part));
+        }
+        self.next += 1;
+        let mut response = SubmitResultsText::of_part();
+        for job in &part.jobs {
+            self.digest.add(job.0);
+            let result = self.next_result().ok_or_else(|| self.token.taken())?;
+            match result {
+                StoredResult::Each(id, _) => {
+                    response.begin_id();
+                    response.push_id(id);
+                    response.end_id();
+                }
+                StoredResult::Ids(first, count) => {
+                    response.begin_ids();
+                    for id in copies(first, count) {
+                        response.push_id(id);
+                    }
+                    response.end_ids();
+                }
+                StoredResult::Error(text) => response.push_error(&text),
+            }
+        }
+        if !part.more {
+            self.token.check_digest(self.digest.0)?;
+        }
+        Ok((response.take_part_payload(), !part.more))
+    }
+
+    fn next_result(&mut self) -> Option<StoredResult> {
+        let result = self.left.pop_front()?;
+        if let StoredResult::Each(id, count) = result {
+            if count > 1 {
+                let left = StoredResult::Each(id.successor(), count - 1);
+                self.left.push_front(left);
+            }
+            return Some(StoredResult::Each(id, 1));
+        }
+        Some(result)
     }
 }
 
@@ -496,6 +825,9 @@ pub(crate) struct Submissions {
     jobs_per_slice: u64,
     /// The one whose slice is next is the first.
     open: VecDeque<Submission>,
+    /// Those for which nothing can be done until their next part comes.
+    waiting: Vec<Submission>,
+    repetitions: Vec<Repetition>,
     /// Complete ones: the jobs for which no step was done yet.
     complete: VecDeque<IdRange>,
     /// Rejected ones: the first id, and the jobs that are still to be removed.
@@ -507,6 +839,8 @@ impl Default for Submissions {
         Self {
             jobs_per_slice: JOBS_PER_SLICE,
             open: VecDeque::new(),
+            waiting: Vec::new(),
+            repetitions: Vec::new(),
             complete: VecDeque::new(),
             rejected: VecDeque::new(),
         }
@@ -533,9 +867,7 @@ impl Submissions {
             if self.join(token, request)? {
                 return Ok(Reply::Deferred);
             }
-            let expired = cx.now - TOKEN_LIFETIME_S;
-            let known = cx.read_store(|store| store.submission(token.userid, &token.name, expired));
-            if let Some(known) = known {
+            if let Some(known) = token.known(cx) {
                 return Ok(Reply::Payload(token.read(&known)?.into_payload()));
             }
         }
@@ -543,7 +875,7 @@ impl Submissions {
             return Err(error.clone());
         }
         let mut submission = Submission::begin(cx, request.sender, token, &submission)?;
-        if submission.run_slice(cx, self.jobs_per_slice) {
+        if submission.run_slice(cx, self.jobs_per_slice) == Progress::Complete {
             let payload = submission.complete(cx, census);
             for (first, last) in submission.ranges {
                 cx.add_effect(Effect::Accepted { first, last });
@@ -556,15 +888,206 @@ impl Submissions {
         submission.requests.push(request.message.header());
         submission.hide(cx);
         self.open.push_back(submission);
-        while self.open_bytes() > MAX_OPEN_BYTES {
+        self.bound_open(cx, census);
+        Ok(Reply::Deferred)
+    }
+
+    /// `job-ingest.submit-part`. The ids are sent when the jobs are accepted, those of the last part when all are durable.
+    ///
+    /// An error rejects the whole submission.
+    pub(crate) fn submit_part(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        request: Request<'_>,
+    ) -> Handled {
+        let part: SubmitPartRequest<'_> = request.payload()?;
+        let token = Token::new(request.sender.userid, &part.token, 0)?;
+        let origin = request.origin().map(<[u8]>::to_vec);
+        if part.part == 0 {
+            self.begin_parts(cx, request.sender, &token, origin.clone())?;
+        }
+        let is_repeated =
+            |other: &Repetition| other.token.is_same_name(&token) && other.origin == origin;
+        if let Some(at) = self.repetitions.iter().position(is_repeated)
+            && let Some(repetition) = self.repetitions.get_mut(at)
+        {
+            repetition.due = cx.now + PART_TIMEOUT_S;
+            let answered = repetition.answer(&part);
+            if !matches!(answered, Ok((_, false))) {
+                self.repetitions.swap_remove(at);
+            }
+            return answered.map(|(payload, _)| Reply::Payload(payload));
+        }
+        let is_of_part = |submission: &Submission| {
+            let parts = submission.parts.as_ref();
+            submission.is_parted_of(&token) && parts.is_some_and(|parts| parts.origin == origin)
+        };
+        let mut submission = self
+            .take(is_of_part)
+            .ok_or_else(|| no_such_submission(&part))?;
+        let added = match &cx.rejection {
+            Some(error) => Err(error.clone()),
+            None => submission.add_part(cx, request, &part),
+        };
+        if let Err(error) = added {
+            let text = format!("part {} of the submission: {}", part.part, error.text);
+            let others = RequestError::new(error.errnum, text);
+            self.discard(cx, submission, &others);
+            return Err(error);
+        }
+        self.open.push_back(submission);
+        self.bound_open(cx, census);
+        Ok(Reply::Deferred)
+    }
+
+    /// Makes room for a submission in parts, under a token that may be that of an earlier one: an incomplete one is
+    /// discarded, for its client repeats it.
+    fn begin_parts(
+        &mut self,
+        cx: &mut Context,
+        sender: Credentials,
+        token: &Token,
+        origin: Option<Vec<u8>>,
+    ) -> Result<(), RequestError> {
+        self.repetitions
+            .retain(|other| !other.token.is_same_name(token));
+        if let Some(earlier) = self.take(|submission| submission.has_name(token)) {
+            if earlier.parts.is_none() {
+                self.open.push_back(earlier);
+                return Err(token.taken());
+            }
+            let text = format!("token `{}`: the submission was begun again", token.name);
+            let error = RequestError::new(errno::ECANCELED, text);
+            self.discard(cx, earlier, &error);
+        }
+        let of_user = |userid: u32| userid == token.userid;
+        let parted = self
+            .open
+            .iter()
+            .chain(&self.waiting)
+            .filter(|other| other.is_parted() && of_user(other.sender.userid))
+            .count();
+        let repeated = self
+            .repetitions
+            .iter()
+            .filter(|other| of_user(other.token.userid))
+            .count();
+        if !sender.is_owner() && parted + repeated >= MAX_PARTED_OF_GUEST {
+            let text = format!(
+                "user {} has {} submissions of which parts are missing: expected at most {MAX_PARTED_OF_GUEST}",
+                sender.userid,
+                parted + repeated
+            );
+            return Err(RequestError::new(errno::EAGAIN, text));
+        }
+        let due = cx.now + PART_TIMEOUT_S;
+        if let Some(known) = token.known(cx) {
+            let StoredJobs::Many(left) = token.stored(&known)? else {
+                return Err(token.taken());
+            };
+            self.repetitions.push(Repetition {
+                token: Token {
+                    digest: known.digest,
+                    ..token.clone()
+                },
+                origin,
+                next: 0,
+                digest: ListDigest::default(),
+                left: left.into(),
+                due,
+            });
+            return Ok(());
+        }
+        let mut submission = Submission::new(sender, Some(token.clone()), ResponseForm::Part);
+        submission.parts = Some(Parts {
+            origin,
+            next: 0,
+            open: VecDeque::new(),
+            are_all_here: false,
+            submissions: 0,
+            digest: ListDigest::default(),
+            due,
+        });
+        self.waiting.push(submission);
+        Ok(())
+    }
+
+    /// Takes the first submission out for which `is_wanted`.
+    fn take(&mut self, is_wanted: impl Fn(&Submission) -> bool) -> Option<Submission> {
+        if let Some(at) = self.waiting.iter().position(&is_wanted) {
+            return Some(self.waiting.swap_remove(at));
+        }
+        let at = self.open.iter().position(&is_wanted)?;
+        self.open.remove(at)
+    }
+
+    /// Rejects a submission: its jobs are removed in slices.
+    fn discard(&mut self, cx: &mut Context, submission: Submission, error: &RequestError) {
+        for request in submission.outstanding() {
+            cx.reject(request, error);
+        }
+        let userid = submission.sender.userid;
+        cx.jobs.uncount_active(userid, submission.accepted);
+        self.rejected.extend(submission.ranges);
+    }
+
+    /// Discards the submissions of a peer that has left before their last part.
+    pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
+        let error = RequestError::new(errno::ECANCELED, "the client has disconnected");
+        let is_left = |submission: &Submission| {
+            let parts = submission.parts.as_ref();
+            submission.is_parted()
+                && parts.is_some_and(|parts| parts.origin.as_deref() == Some(origin))
+        };
+        while let Some(left) = self.take(is_left) {
+            self.discard(cx, left, &error);
+        }
+        self.repetitions
+            .retain(|other| other.origin.as_deref() != Some(origin));
+    }
+
+    /// Discards the submissions whose next part is overdue.
+    pub(crate) fn expire(&mut self, cx: &mut Context) {
+        let now = cx.now;
+        let is_due = |submission: &Submission| {
+            let parts = submission.parts.as_ref();
+            parts.is_some_and(|parts| parts.due <= now)
+        };
+        while let Some(at) = self.waiting.iter().position(is_due) {
+            let submission = self.waiting.swap_remove(at);
+            let error = RequestError::new(errno::ETIMEDOUT, "the next part has not come");
+            self.discard(cx, submission, &error);
+        }
+        self.repetitions.retain(|other| other.due > now);
+    }
+
+    /// When [`expire`](Self::expire) is due.
+    pub(crate) fn deadline(&self) -> Option<f64> {
+        let waiting = self.waiting.iter().filter_map(|submission| {
+            let parts = submission.parts.as_ref()?;
+            Some(parts.due)
+        });
+        let repeated = self.repetitions.iter().map(|other| other.due);
+        waiting.chain(repeated).min_by(f64::total_cmp)
+    }
+
+    /// Continues the oldest submissions while the jobspecs that are not accepted yet take too much memory.
+    fn bound_open(&mut self, cx: &mut Context, census: &mut Census) {
+        let bytes = |open: &VecDeque<Submission>| -> usize {
+            open.iter().map(|submission| submission.text_bytes).sum()
+        };
+        while bytes(&self.open) > MAX_OPEN_BYTES {
             self.run_next_slice(cx, census);
         }
-        Ok(Reply::Deferred)
     }
 
     /// Answers a request together with an open submission of the same token, if there is one.
     fn join(&mut self, token: &Token, request: Request<'_>) -> Result<bool, RequestError> {
-        for open in &mut self.open {
+        for open in self.open.iter_mut().chain(&mut self.waiting) {
+            if open.parts.is_some() && open.has_name(token) {
+                return Err(token.taken());
+            }
             if let Some(known) = &open.token
                 && token.is_same(known)?
             {
@@ -573,11 +1096,6 @@ impl Submissions {
             }
         }
         Ok(false)
-    }
-
-    fn open_bytes(&self) -> usize {
-        let texts = self.open.iter().flat_map(|submission| &submission.texts);
-        texts.map(|text| text.len()).sum()
     }
 
     /// The number of jobs of complete submissions for which no step was done yet.
@@ -612,13 +1130,10 @@ impl Submissions {
             return;
         };
         if let Some(error) = cx.rejection.clone() {
-            for request in &submission.requests {
-                cx.reject(request, &error);
-            }
-            cx.jobs
-                .uncount_active(submission.sender.userid, submission.count());
-            self.rejected.extend(submission.ranges);
-        } else if submission.run_slice(cx, self.jobs_per_slice) {
+            return self.discard(cx, submission, &error);
+        }
+        let progress = submission.run_slice(cx, self.jobs_per_slice);
+        if progress == Progress::Complete {
             let payload = submission.complete(cx, census);
             submission
                 .requests
@@ -636,8 +1151,15 @@ impl Submissions {
                 cx.add_effect(Effect::Accepted { first, last });
             }
             self.complete.extend(submission.ranges);
+            return;
+        }
+        submission.hide(cx);
+        if progress == Progress::Waiting
+            && let Some(parts) = &mut submission.parts
+        {
+            parts.due = cx.now + PART_TIMEOUT_S;
+            self.waiting.push(submission);
         } else {
-            submission.hide(cx);
             self.open.push_back(submission);
         }
     }

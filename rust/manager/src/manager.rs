@@ -263,6 +263,7 @@ impl Manager {
         let times = [
             self.has_slices().then_some(self.cx.now),
             self.dependencies.deadline(),
+            self.submissions.deadline(),
             self.purger.deadline(&self.cx, &self.census),
             self.log.deadline(),
             self.elastic.deadline(),

@@ -42,16 +42,16 @@ pub(crate) fn check_jobs(
     Err(RequestError::new(errno::EAGAIN, text))
 }
 
-/// Checks that a guest may send this many submissions in one request.
+/// Checks that a guest may send this many submissions in one request, or in all parts of one submission.
 pub(crate) fn check_submissions(
     cx: &mut Context,
     sender: Credentials,
-    count: usize,
+    count: u64,
 ) -> Result<(), RequestError> {
     if sender.is_owner() {
         return Ok(());
     }
-    check_submission(cx, count as u64)
+    check_submission(cx, count)
 }
 
 fn check_submission(cx: &mut Context, count: u64) -> Result<(), RequestError> {

@@ -188,6 +188,9 @@ const ROUTES: [Route; 48] = {
         route(job_ingest::SUBMIT, Submitter, Single, |m, r| {
             m.submissions.submit(&mut m.cx, &mut m.census, r)
         }),
+        route(job_ingest::SUBMIT_PART, Submitter, Single, |m, r| {
+            m.submissions.submit_part(&mut m.cx, &mut m.census, r)
+        }),
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
             Ok(Reply::of(&m.census.stats()))
         }),
@@ -517,6 +520,7 @@ impl Manager {
         if let Some(origin) = request.origin() {
             self.queries.disconnect(&mut self.cx, origin);
             self.elastic.disconnect(origin);
+            self.submissions.disconnect(&mut self.cx, origin);
             self.scheduler.disconnect(&mut self.cx, origin);
             self.exec.disconnect(&mut self.cx, origin);
         }

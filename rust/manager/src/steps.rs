@@ -82,6 +82,7 @@ impl Manager {
     pub fn advance(&mut self, now: f64) -> bool {
         self.begin(now);
         self.bulk.run_next_slice(&mut self.cx);
+        self.submissions.expire(&mut self.cx);
         self.submissions
             .run_next_slice(&mut self.cx, &mut self.census);
         self.resumption.run_next_slice(&mut self.cx);

@@ -423,3 +423,314 @@ fn open_lists_are_bounded() {
     assert!((60..=64 + 2 * 7).contains(&slices), "{slices}");
     assert_eq!(total(&mut bench), 7 * 12);
 }
+
+/// A part of a list under the token `a`: jobs with these names.
+fn part(number: usize, names: &[&str], more: bool) -> Value {
+    let jobs: Vec<_> = names.iter().map(|name| named(name)).collect();
+    json!({"token": "a", "part": number, "more": more, "jobs": jobs})
+}
+
+/// A part with jobs of this name.
+fn long_part(number: usize, name: &str, more: bool) -> Value {
+    part(number, vec![name; JOBS].as_slice(), more)
+}
+
+fn named(name: &str) -> Value {
+    json!({"jobspec": jobspec(&json!({"job": {"name": name}}))})
+}
+
+fn send_part(bench: &mut Bench, from: &str, payload: &Value) -> Vec<Message> {
+    let mut out = bench.request_as(from, OWNER, "job-ingest.submit-part", payload, 0);
+    out.extend(bench.advance());
+    out
+}
+
+fn part_results(out: &[Message]) -> Vec<Value> {
+    let found = responses(out, "job-ingest.submit-part");
+    assert_eq!(found.len(), 1);
+    body(found[0])["results"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_list_in_parts_is_one_submission() {
+    let directory = Directory::new("submission-parts");
+    let mut bench = directory.open(settings(), 1000.0);
+    let mut first = part(0, &["x", "y"], true);
+    first["jobs"].as_array_mut().unwrap().extend([
+        json!({"jobspec": {}}),
+        json!({"jobspec": jobspec(&json!({"job": {"name": "copy{cc}"}})), "cc": "3-4"}),
+    ]);
+    let results = part_results(&send_part(&mut bench, "client", &first));
+    assert!(results[0].is_u64() && results[1].is_u64());
+    let text = results[2].as_str().unwrap();
+    assert!(text.contains("version"), "{text}");
+    assert_eq!(results[3].as_array().unwrap().len(), 2);
+    // Neither visible, nor there after a crash.
+    assert_eq!(total(&mut bench), 0);
+    assert!(directory.reader().jobs().unwrap().records.is_empty());
+    let (between, _) = bench.submit(&json!({}));
+    assert_eq!(listed(&mut bench), [between]);
+    let second = part_results(&send_part(&mut bench, "client", &long_part(1, "z", true)));
+    assert_eq!(second.len(), JOBS);
+    assert_eq!(listed(&mut bench), [between]);
+    let last = part_results(&send_part(&mut bench, "client", &part(2, &["last"], false)));
+    let all = [
+        vec![results[0].clone(), results[1].clone()],
+        results[3].as_array().unwrap().clone(),
+        second.clone(),
+        last.clone(),
+    ];
+    let all: Vec<u64> = all.concat().iter().map(|id| id.as_u64().unwrap()).collect();
+    assert!(all.is_sorted());
+    let mut expected = all.clone();
+    expected.push(between);
+    expected.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(listed(&mut bench), expected);
+    assert_eq!(total(&mut bench), JOBS + 6);
+    assert_eq!(bench.row(all[2])["name"], "copy3");
+    assert_eq!(bench.row(all[0])["name"], "x");
+    let now = bench.now;
+    drop(bench);
+    let mut bench = directory.open(settings(), now);
+    assert_eq!(listed(&mut bench), expected);
+    // Under its token the jobs are the same ones, also if the parts are others.
+    let mut again = vec![
+        first["jobs"].clone(),
+        long_part(1, "z", true)["jobs"].clone(),
+    ];
+    again.push(part(2, &["last"], false)["jobs"].clone());
+    let again = again
+        .iter()
+        .flat_map(|jobs| jobs.as_array().unwrap().clone());
+    let again = json!({"token": "a", "part": 0, "jobs": again.collect::<Vec<_>>()});
+    let again = part_results(&send_part(&mut bench, "other", &again));
+    assert_eq!(again, [results, second, last].concat());
+    assert_eq!(total(&mut bench), JOBS + 6);
+    let other = send_part(&mut bench, "other", &part(0, &["x"], false));
+    let taken = "token `a` names another submission".to_owned();
+    assert_eq!(rejection(&other), (17, taken.clone()));
+    let whole = json!({"token": "a", "jobs": [named("x")]});
+    assert_eq!(
+        rejection(&submit_as(&mut bench, "other", &whole)),
+        (17, taken)
+    );
+    assert_eq!(total(&mut bench), JOBS + 6);
+}
+
+/// The store has no job, no jobspec, and no open submission; a list of one part is accepted.
+fn assert_discarded(bench: &mut Bench) {
+    bench.advance();
+    assert_eq!(total(bench), 0);
+    let store = bench.manager.store();
+    assert!(store.jobs().unwrap().records.is_empty());
+    let left = (0..10).filter(|key| store.jobspec(*key).unwrap().is_some());
+    assert_eq!(left.count(), 0);
+    let results = part_results(&send_part(bench, "client", &part(0, &["x", "y"], false)));
+    assert_eq!(results.len(), 2);
+    assert_eq!(total(bench), 2);
+}
+
+#[test]
+fn a_client_that_leaves_between_the_parts_has_submitted_nothing() {
+    let mut bench = Bench::new();
+    send_part(&mut bench, "client", &part(0, &["x"], true));
+    send_part(
+        &mut bench,
+        "other",
+        &json!({"token": "b", "part": 0, "jobs": [named("z")]}),
+    );
+    assert_eq!(total(&mut bench), 1);
+    bench.request_as("other", OWNER, "job-ingest.disconnect", &json!({}), 0);
+    bench.advance();
+    let results = part_results(&send_part(&mut bench, "client", &part(1, &["y"], true)));
+    assert_eq!(results.len(), 1);
+    bench.request_as("client", OWNER, "job-ingest.disconnect", &json!({}), 0);
+    bench.advance();
+    assert_eq!(total(&mut bench), 1);
+    let late = send_part(&mut bench, "client", &part(2, &["z"], false));
+    let (errnum, text) = rejection(&late);
+    assert_eq!(errnum, 2, "{text}");
+    assert!(text.contains("part 2 of token `a`"), "{text}");
+    // Whose last part has come is complete.
+    bench.request_as(
+        "client",
+        OWNER,
+        "job-ingest.submit-part",
+        &long_part(0, "z", false),
+        0,
+    );
+    bench.request_as("client", OWNER, "job-ingest.disconnect", &json!({}), 0);
+    bench.advance();
+    assert_eq!(total(&mut bench), JOBS + 1);
+}
+
+#[test]
+fn a_submission_whose_next_part_does_not_come_is_discarded() {
+    let mut bench = Bench::new();
+    send_part(&mut bench, "client", &part(0, &["x"], true));
+    bench.pass(50.0);
+    send_part(&mut bench, "client", &part(1, &["y"], true));
+    bench.pass(50.0);
+    assert_eq!(
+        part_results(&send_part(&mut bench, "client", &part(2, &["z"], true))).len(),
+        1
+    );
+    assert!(bench.manager.deadline().unwrap() <= bench.now + 60.0);
+    bench.pass(60.0);
+    let late = send_part(&mut bench, "client", &part(3, &["z"], false));
+    assert_eq!(rejection(&late).0, 2);
+    assert_discarded(&mut bench);
+}
+
+#[test]
+fn a_crash_between_the_parts_leaves_no_job() {
+    let directory = Directory::new("submission-part-crash");
+    let mut bench = directory.open(settings(), 1000.0);
+    let first = long_part(0, "x", true);
+    bench.request_as("client", OWNER, "job-ingest.submit-part", &first, 0);
+    bench.pass(0.0);
+    let now = bench.now;
+    drop(bench);
+    let mut bench = directory.open(settings(), now);
+    let late = send_part(&mut bench, "client", &part(1, &["z"], false));
+    assert_eq!(rejection(&late).0, 2);
+    assert_discarded(&mut bench);
+}
+
+#[test]
+fn a_part_that_is_rejected_rejects_the_submission() {
+    let out_of_order = part(2, &["y"], false);
+    let empty = part(1, &[], true);
+    for (wrong, expected) in [
+        (out_of_order, "expected part 1 of the submission, found 2"),
+        (empty, "part 1 of token `a` has no jobs"),
+    ] {
+        let mut bench = Bench::new();
+        send_part(&mut bench, "client", &part(0, &["x"], true));
+        let (errnum, text) = rejection(&send_part(&mut bench, "client", &wrong));
+        assert_eq!(errnum, 71);
+        assert!(text.contains(expected), "{text}");
+        assert_discarded(&mut bench);
+    }
+    // The parts that have had no response get the error, too.
+    let mut bench = Bench::new();
+    let first = long_part(0, "x", true);
+    bench.request_as("client", OWNER, "job-ingest.submit-part", &first, 0);
+    bench
+        .manager
+        .set_rejection(Some(RequestError::new(28, "the disk is full")));
+    let second = part(1, &["y"], false);
+    let out = bench.request_as("client", OWNER, "job-ingest.submit-part", &second, 0);
+    let errors = responses(&out, "job-ingest.submit-part");
+    assert_eq!(errors.len(), 2);
+    assert!(errors.iter().all(|error| error.errnum() == 28));
+    bench.manager.set_rejection(None);
+    assert_discarded(&mut bench);
+}
+
+#[test]
+fn a_list_that_is_begun_again_takes_the_place_of_the_incomplete_one() {
+    let mut bench = Bench::new();
+    let first = long_part(0, "x", true);
+    let mut out = bench.request_as("client", OWNER, "job-ingest.submit-part", &first, 0);
+    out.extend(bench.request_as("again", OWNER, "job-ingest.submit-part", &first, 0));
+    assert_eq!(responses(&out, "job-ingest.submit-part")[0].errnum(), 125);
+    out = bench.advance();
+    assert_eq!(part_results(&out).len(), JOBS);
+    // The connection of the first one has no part in it.
+    let foreign = send_part(&mut bench, "client", &part(1, &["y"], false));
+    assert_eq!(rejection(&foreign).0, 2);
+    let last = part_results(&send_part(&mut bench, "again", &part(1, &["y"], false)));
+    assert_eq!(last.len(), 1);
+    assert_eq!(total(&mut bench), JOBS + 1);
+    // A whole list under the token of an incomplete one, and the reverse.
+    let mut parts = part(0, &["x"], true);
+    parts["token"] = "b".into();
+    send_part(&mut bench, "client", &parts);
+    let whole = json!({"token": "b", "jobs": [named("x")]});
+    assert_eq!(rejection(&submit_as(&mut bench, "other", &whole)).0, 17);
+    let whole = json!({"token": "c", "jobs": vec![named("x"); JOBS]});
+    submit_as(&mut bench, "other", &whole);
+    parts["token"] = "c".into();
+    let out = bench.request_as("client", OWNER, "job-ingest.submit-part", &parts, 0);
+    assert_eq!(rejection(&out).0, 17);
+    bench.advance();
+    assert_eq!(total(&mut bench), 2 * JOBS + 1);
+}
+
+#[test]
+fn the_limits_of_a_guest_hold_for_all_parts() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        quota: Quota {
+            active_jobs: 3,
+            submission_jobs: 4,
+            ..settings().quota
+        },
+        ..settings()
+    });
+    let send = |bench: &mut Bench, payload: &Value| {
+        let mut out = bench.request_as("guest", 7, "job-ingest.submit-part", payload, 0);
+        out.extend(bench.advance());
+        out
+    };
+    let of = |token: usize, number: usize, names: &[&str], more: bool| {
+        let mut payload = part(number, names, more);
+        payload["token"] = token.to_string().into();
+        payload
+    };
+    send(&mut bench, &of(0, 0, &["a", "b"], true));
+    let results = part_results(&send(&mut bench, &of(0, 1, &["c", "d"], true)));
+    assert!(results[0].is_u64());
+    let text = results[1].as_str().unwrap();
+    assert!(text.contains("penstock.quota.active-jobs"), "{text}");
+    let (errnum, text) = rejection(&send(&mut bench, &of(0, 2, &["e"], false)));
+    assert_eq!(errnum, 22);
+    assert!(text.contains("penstock.quota.submission-jobs"), "{text}");
+    // Its jobs do not count any longer.
+    for token in 0..16 {
+        assert_eq!(
+            part_results(&send(&mut bench, &of(token, 0, &["a"], true))).len(),
+            1
+        );
+    }
+    let (errnum, text) = rejection(&send(&mut bench, &of(16, 0, &["a"], true)));
+    assert_eq!(errnum, 11);
+    assert!(
+        text.contains("16 submissions of which parts are missing"),
+        "{text}"
+    );
+    bench.request_as("guest", 7, "job-ingest.disconnect", &json!({}), 0);
+    bench.advance();
+    assert_eq!(
+        part_results(&send(&mut bench, &of(16, 0, &["a", "b", "c"], false))).len(),
+        3
+    );
+    assert_eq!(total(&mut bench), 3);
+    // Tokens are those of their user.
+    let out = bench.request_as(
+        "owner",
+        OWNER,
+        "job-ingest.submit-part",
+        &of(16, 0, &["z"], true),
+        0,
+    );
+    assert!(out.is_empty());
+}
+
+#[test]
+fn parts_that_are_not_accepted_yet_are_bounded() {
+    let mut bench = Bench::new();
+    let padding = "x".repeat(1 << 20);
+    let job = json!({"jobspec": jobspec(&json!({ "padding": padding }))});
+    let mut answered = 0;
+    for number in 0..10 {
+        let payload =
+            json!({"token": "a", "part": number, "more": true, "jobs": vec![job.clone(); 8]});
+        let out = bench.request_as("client", OWNER, "job-ingest.submit-part", &payload, 0);
+        answered += responses(&out, "job-ingest.submit-part").len();
+    }
+    assert!(answered > 0);
+    bench.advance();
+    assert!(!bench.is_due());
+}

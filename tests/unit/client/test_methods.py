@@ -10,7 +10,8 @@ from asynclibraries import Asyncio, Trio
 
 from penstock.aclient import Stream
 from penstock.client import Client
-from penstock.errors import RpcError, WireError
+from penstock.client.calls import PARTS_IN_FLIGHT, submission_list
+from penstock.errors import JobspecError, RpcError, WireError
 from penstock.job import Job, JobState
 from penstock.jobid import JobId
 from penstock.resource import ResourceSet
@@ -484,22 +485,70 @@ def test_a_reason_is_returned_and_an_error_is_raised(fake, errnum, reason):
     assert caught.value.errno == errnum
 
 
-def test_ids_are_kept_when_a_later_part_is_rejected(fake, monkeypatch):
-    from penstock.client.calls import submissions
-
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Has each job of a list be a part."""
     monkeypatch.setattr(
-        "penstock.client.methods.submissions",
-        lambda jobs, token: submissions(jobs, limit=1, token=token),
+        "penstock.client.methods.submission_list",
+        lambda jobs, token: submission_list(jobs, limit=1, token=token),
     )
 
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_part_that_is_rejected_rejects_the_list(fake, small_parts, count):
     def submit(request):
         (job,) = request.object()["jobs"]
         if job["jobspec"]["n"] == 1:
             return [request.respond(errnum=errno.EPERM, errtext="not now")]
-        return [request.respond({"results": [{"ids": [job["jobspec"]["n"]]}]})]
+        return [request.respond({"results": [job["jobspec"]["n"]]})]
 
-    fake.methods["job-ingest.submit"] = submit
-    jobs = [{"jobspec": {"n": n}} for n in range(3)]
+    fake.methods["job-ingest.submit-part"] = submit
+    jobs = [{"jobspec": {"n": n}} for n in range(count)]
+    jobs[2] = {"jobspec": {"n": object()}}
     for results in over_all("submit_many", [jobs], {}):
-        assert [results[0], results[2]] == [[0], [2]]
-        assert (results[1].errno, results[1].strerror) == (errno.EPERM, "not now")
+        assert len(results) == count
+        assert isinstance(results.pop(2), JobspecError)
+        for result in results:
+            assert (result.errno, result.strerror) == (errno.EPERM, "not now")
+
+
+def test_the_parts_of_a_list_are_sent_in_order_and_few_at_a_time(fake, small_parts):
+    parts, waiting = [], []
+
+    def submit(request):
+        payload = request.object()
+        (job,) = payload["jobs"]
+        parts.append((payload["part"], payload.get("more", False), job["jobspec"]["n"]))
+        waiting.append(request.respond({"results": [payload["part"]]}))
+        # No response is sent before the client waits for one, or is at the end.
+        if len(waiting) < PARTS_IN_FLIGHT and payload.get("more"):
+            return []
+        responses = waiting[:]
+        waiting.clear()
+        return responses
+
+    fake.methods["job-ingest.submit-part"] = submit
+    jobs = [{"jobspec": {"n": n}} for n in range(10)]
+    for results in over_all("submit_many", [iter(jobs)], {}):
+        assert results == [[n] for n in range(len(results))]
+    # The iterator was that of the first client.
+    assert parts == [(n, n < 9, n) for n in range(10)]
+
+
+def test_the_results_of_a_part_are_ids_lists_of_ids_and_errors(fake, small_parts):
+    answers = [7, [8, 9], "no such queue"]
+    fake.methods["job-ingest.submit-part"] = lambda request: [
+        request.respond({"results": [answers[request.object()["part"]]]})
+    ]
+    jobs = [{"jobspec": {"n": n}} for n in range(3)]
+    for one, copies, error in over_all("submit_many", [jobs], {}):
+        assert (one, copies) == ([7], [8, 9])
+        assert all(isinstance(job, JobId) for job in one + copies)
+        assert (error.errno, error.strerror) == (errno.EINVAL, "no such queue")
+
+
+@pytest.mark.parametrize("results", [[], [1, 2], [True], [-1], [{}], [[1.5]]], ids=str)
+def test_malformed_results_of_a_part_are_an_error(fake, small_parts, results):
+    fake.methods["job-ingest.submit-part"] = lambda request: [request.respond({"results": results})]
+    with pytest.raises(WireError, match=r"job-ingest\.submit-part: "):
+        over_all("submit_many", [[{"jobspec": {}}] * 2], {})

@@ -10,11 +10,13 @@ import os
 
 import pytest
 import trio
+from asynclibraries import Asyncio, Trio
 
 from penstock import aioclient
 from penstock.aclient import connect
 from penstock.cli import main
 from penstock.client import Client, NoInstanceError, repeating
+from penstock.client.calls import PART_BYTES
 from penstock.client.repeating import new_token
 from penstock.errors import RpcError
 
@@ -30,11 +32,13 @@ def tokens(fake):
         if len(found) <= 2:
             fake.hang_up()
             return []
+        if "part" in payload:
+            return [request.respond({"results": [payload["part"]] * len(payload["jobs"])})]
         if "jobs" in payload:
             return [request.respond({"results": [{"ids": [7]}] * len(payload["jobs"])})]
         return [request.respond({"ids": [7, 8]} if "count" in payload else {"id": 7})]
 
-    fake.methods["job-ingest.submit"] = method
+    fake.methods["job-ingest.submit"] = fake.methods["job-ingest.submit-part"] = method
     return found
 
 
@@ -52,6 +56,24 @@ def test_a_submission_is_sent_again_on_a_connection_that_remains(fake, tokens, k
         assert client.rpc("a.b") == {"n": 1}
     assert len(tokens) == 3
     assert len(set(tokens)) == 1
+
+
+@pytest.mark.parametrize("library", [None, Trio, Asyncio])
+def test_all_parts_of_a_list_are_sent_again(fake, tokens, library):
+    # Three parts: the connection is lost behind the first one, and behind the first one again.
+    jobs = ({"jobspec": {"text": "x" * PART_BYTES}} for _ in range(3))
+    if library is None:
+        with Client(timeout=60) as client:
+            assert client.submit_many(jobs) == [[0], [1], [2]]
+    else:
+
+        async def submit():
+            async with library.connect() as client:
+                assert await client.submit_many(jobs) == [[0], [1], [2]]
+
+        library.run(submit)
+    assert len(set(tokens)) == 1
+    assert len(tokens) >= 5
 
 
 def test_the_trio_client_sends_it_again(fake, tokens):

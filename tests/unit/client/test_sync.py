@@ -14,7 +14,7 @@ import trio
 
 from penstock import aclient, paths
 from penstock.client import Client, NoInstanceError
-from penstock.client.calls import submissions
+from penstock.client.calls import JOBS_PER_CHUNK, SubmissionList
 from penstock.errors import JobspecError, RpcError
 
 
@@ -183,20 +183,43 @@ def test_a_call_that_runs_out_of_time_leaves_the_connection_usable(fake):
         assert client.rpc("a.b") == {"n": 1}
 
 
-def test_submissions_are_split_before_a_frame_is_full():
+def test_a_list_is_split_into_parts():
     jobs = [{"jobspec": {"n": n, "text": "ƒ" * 10}} for n in range(10)]
 
-    def sent(many):
-        payloads = [call.payload.removesuffix(b"\0") for _, call in many.batches]
-        return [json.loads(payload)["jobs"] for payload in payloads]
+    def sent(listed):
+        return [json.loads(call.payload.removesuffix(b"\0")) for call in listed]
 
-    assert sent(submissions(jobs)) == [jobs]
-    for limit in (0, 1, 60, 100, 1000):
-        parts = sent(submissions(jobs, limit=limit))
-        assert [job for part in parts for job in part] == jobs
+    (whole,) = sent(SubmissionList(jobs, token="t"))
+    assert whole == {"token": "t", "jobs": jobs}
+    for limit in (0, 1, 60, 100, 200):
+        listed = SubmissionList(iter(jobs), limit=limit)
+        parts = sent(listed)
+        assert [job for part in parts for job in part["jobs"]] == jobs
         assert len(parts) == len(jobs) or limit >= 60
-        assert all(parts)
-    assert submissions([]) == ([], {})
+        assert [part["part"] for part in parts] == list(range(len(parts)))
+        assert [part.get("more", False) for part in parts] == [True] * (len(parts) - 1) + [False]
+        assert len({part["token"] for part in parts}) == 1
+        # The same once more, for a connection that was lost.
+        assert sent(listed) == parts
+    assert sent(SubmissionList([])) == []
+    # The last part is known to be the last one, whatever cannot be encoded behind it.
+    parts = sent(SubmissionList([*jobs[:2], {"jobspec": {"n": object()}}], limit=1))
+    assert [part.get("more", False) for part in parts] == [True, False]
+
+
+def test_a_part_is_encoded_when_it_is_requested():
+    taken = []
+
+    def jobs():
+        for n in range(100 * JOBS_PER_CHUNK):
+            taken.append(n)
+            yield {"jobspec": {"n": n}}
+
+    calls = iter(SubmissionList(jobs(), limit=1000))
+    next(calls)
+    assert len(taken) < 10 * JOBS_PER_CHUNK
+    assert len(list(calls)) > 10
+    assert len(taken) == 100 * JOBS_PER_CHUNK
 
 
 UNENCODABLE = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
@@ -231,24 +254,20 @@ def test_a_jobspec_without_a_json_form_is_an_error_and_others_are_submitted(fake
 def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
     jobs = [{"jobspec": {"n": n, "text": "x" * n}} for n in (1, 1000, 2, 2000)]
     for limit in (1, 10_000):
-        many = submissions(jobs, limit=limit, job_limit=100)
-        assert [position for positions, _ in many.batches for position in positions] == [0, 2]
+        many = SubmissionList(jobs, limit=limit, job_limit=100)
+        calls = [json.loads(call.payload.removesuffix(b"\0")) for call in many]
+        assert [job["jobspec"]["n"] for call in calls for job in call["jobs"]] == [1, 2]
         assert set(many.errors) == {1, 3}
         assert "expected at most 100 bytes of JSON, found 10" in str(many.errors[1])
-        results = [[[n] for n in positions] for positions, _ in many.batches]
-        assert many.results(results) == [[0], many.errors[1], [2], many.errors[3]]
+        results = [[[job["jobspec"]["n"]] for job in call["jobs"]] for call in calls]
+        assert many.results(results) == [[1], many.errors[1], [2], many.errors[3]]
 
 
-def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):
-    monkeypatch.setattr(
-        "penstock.client.methods.submissions",
-        lambda jobs, token: submissions(jobs, limit=1, token=token),
-    )
-
+def test_many_jobs_get_their_ids_or_their_errors(fake):
     def method(request):
-        (job,) = request.object()["jobs"]
-        n = job["jobspec"]["n"]
-        yield request.respond({"results": [{"error": "bad"} if n == 1 else {"ids": [n]}]})
+        numbers = [job["jobspec"]["n"] for job in request.object()["jobs"]]
+        results = [{"error": "bad"} if n == 1 else {"ids": [n]} for n in numbers]
+        yield request.respond({"results": results})
 
     fake.methods["job-ingest.submit"] = method
     with Client() as client:
