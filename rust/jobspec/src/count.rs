@@ -284,7 +284,12 @@ impl Count {
         Self::from_value(&value)
     }
 
-    pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
+    pub(crate) fn from_value_at(value: &Value, path: impl fmt::Display) -> Result<Self, Error> {
+        let exact = value.as_u64().and_then(|count| u32::try_from(count).ok());
+        if let Some(exact) = exact.filter(|exact| *exact >= 1) {
+            return Ok(Self::exactly(exact));
+        }
+        let path = &path.to_string();
         let count = match value {
             Value::Number(_) => Self::exactly(number(value, path)?),
             Value::String(text) => text.parse::<Self>().map_err(|error| {

@@ -1,6 +1,7 @@
 //! Jobspec V1 (RFC 25): one program, its resources, its tasks and its attributes.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde_json::{Map, Value, json};
 
@@ -45,45 +46,51 @@ pub struct Jobspec {
     document: Value,
 }
 
-fn fail(path: &str, detail: impl Into<String>) -> Error {
-    Error::new(Input::Jobspec, path, detail)
+// Paths are arguments that are formatted by an error alone: most jobspecs have none.
+
+fn fail(path: impl fmt::Display, detail: impl Into<String>) -> Error {
+    Error::new(Input::Jobspec, &path.to_string(), detail)
 }
 
-fn object<'a>(value: &'a Value, path: &str) -> Result<&'a Map<String, Value>, Error> {
+fn object(value: &Value, path: impl fmt::Display) -> Result<&Map<String, Value>, Error> {
     value
         .as_object()
         .ok_or_else(|| fail(path, format!("expected an object, found {}", kind(value))))
 }
 
-fn list<'a>(value: &'a Value, path: &str) -> Result<&'a Vec<Value>, Error> {
+fn list(value: &Value, path: impl fmt::Display) -> Result<&Vec<Value>, Error> {
     value
         .as_array()
         .ok_or_else(|| fail(path, format!("expected a list, found {}", kind(value))))
 }
 
-fn text<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
+fn text(value: &Value, path: impl fmt::Display) -> Result<&str, Error> {
     value
         .as_str()
         .ok_or_else(|| fail(path, format!("expected a string, found {}", kind(value))))
 }
 
 /// A string that can be passed to a process: the kernel's strings end with NUL.
-fn word<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
-    let word = text(value, path)?;
+fn word(value: &Value, path: impl fmt::Display) -> Result<&str, Error> {
+    let word = text(value, &path)?;
     if word.contains('\0') {
         return Err(fail(path, "expected a string without NUL"));
     }
     Ok(word)
 }
 
-fn required<'a>(map: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a Value, Error> {
+fn required<'a>(
+    map: &'a Map<String, Value>,
+    key: &str,
+    path: impl fmt::Display,
+) -> Result<&'a Value, Error> {
     map.get(key).ok_or_else(|| {
         let detail = format!("expected the key `{key}`");
         fail(path, detail)
     })
 }
 
-fn only(map: &Map<String, Value>, keys: &[&str], path: &str) -> Result<(), Error> {
+fn only(map: &Map<String, Value>, keys: &[&str], path: impl fmt::Display) -> Result<(), Error> {
     match map.keys().find(|key| !keys.contains(&key.as_str())) {
         None => Ok(()),
         Some(key) => {
@@ -97,8 +104,8 @@ fn only(map: &Map<String, Value>, keys: &[&str], path: &str) -> Result<(), Error
     }
 }
 
-fn one<'a>(value: &'a Value, path: &str) -> Result<&'a Value, Error> {
-    match list(value, path)?.as_slice() {
+fn one(value: &Value, path: impl fmt::Display) -> Result<&Value, Error> {
+    match list(value, &path)?.as_slice() {
         [one] => Ok(one),
         all => {
             let detail = format!("expected exactly one element, found {}", all.len());
@@ -107,21 +114,21 @@ fn one<'a>(value: &'a Value, path: &str) -> Result<&'a Value, Error> {
     }
 }
 
-fn count(vertex: &Map<String, Value>, path: &str) -> Result<Count, Error> {
+fn count(vertex: &Map<String, Value>, path: fmt::Arguments<'_>) -> Result<Count, Error> {
     let value = required(vertex, "count", path)?;
-    Count::from_value_at(value, &format!("{path}.count"))
+    Count::from_value_at(value, format_args!("{path}.count"))
 }
 
 fn vertex<'a>(
     value: &'a Value,
     keys: &[&str],
-    path: &str,
+    path: fmt::Arguments<'_>,
 ) -> Result<(&'a str, &'a Map<String, Value>), Error> {
     let map = object(value, path)?;
-    let kind = text(required(map, "type", path)?, &format!("{path}.type"))?;
+    let kind = text(required(map, "type", path)?, format_args!("{path}.type"))?;
     only(map, keys, path)?;
     if let Some(unit) = map.get("unit") {
-        text(unit, &format!("{path}.unit"))?;
+        text(unit, format_args!("{path}.unit"))?;
     }
     Ok((kind, map))
 }
@@ -132,7 +139,7 @@ const NODE_KEYS: [&str; 6] = ["type", "count", "unit", "with", "label", "exclusi
 /// The requested resources, and the slot's label.
 fn resources(value: &Value) -> Result<(Request, &str), Error> {
     let top = one(value, "resources")?;
-    let path = "resources[0]";
+    let path = format_args!("resources[0]");
     let is_node = top.get("type").and_then(Value::as_str) == Some("node");
     let keys: &[&str] = if is_node { &NODE_KEYS } else { &VERTEX_KEYS };
     let (kind, map) = vertex(top, keys, path)?;
@@ -144,18 +151,18 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
                 None => false,
                 Some(Value::Bool(exclusive)) => *exclusive,
                 Some(_) => {
-                    let path = format!("{path}.exclusive");
-                    return Err(fail(&path, "expected true or false"));
+                    let path = format_args!("{path}.exclusive");
+                    return Err(fail(path, "expected true or false"));
                 }
             };
-            let with = format!("{path}.with");
-            let inner = one(required(map, "with", path)?, &with)?;
-            let path = format!("{with}[0]");
-            match vertex(inner, &VERTEX_KEYS, &path)? {
-                ("slot", map) => slot(map, &path, Some(Nodes { count, exclusive })),
+            let with = format_args!("{path}.with");
+            let inner = one(required(map, "with", path)?, with)?;
+            let path = format_args!("{with}[0]");
+            match vertex(inner, &VERTEX_KEYS, path)? {
+                ("slot", map) => slot(map, path, Some(Nodes { count, exclusive })),
                 (other, _) => {
                     let detail = format!("expected `slot` in a node, found `{other}`");
-                    Err(fail(&format!("{path}.type"), detail))
+                    Err(fail(format_args!("{path}.type"), detail))
                 }
             }
         }
@@ -164,7 +171,7 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
                 "expected `node` or `slot`, found `{}`",
                 other.escape_debug()
             );
-            Err(fail(&format!("{path}.type"), detail))
+            Err(fail(format_args!("{path}.type"), detail))
         }
     }
 }
@@ -177,45 +184,42 @@ struct Nodes {
 
 fn slot<'a>(
     map: &'a Map<String, Value>,
-    path: &str,
+    path: fmt::Arguments<'_>,
     nodes: Option<Nodes>,
 ) -> Result<(Request, &'a str), Error> {
     let slots = count(map, path)?;
-    let label = text(required(map, "label", path)?, &format!("{path}.label"))?;
-    let with = format!("{path}.with");
+    let label = text(required(map, "label", path)?, format_args!("{path}.label"))?;
+    let with = format_args!("{path}.with");
     let (mut cores, mut gpus) = (None, None);
-    for (place, value) in list(required(map, "with", path)?, &with)?
-        .iter()
-        .enumerate()
-    {
-        let path = format!("{with}[{place}]");
-        let (kind, map) = vertex(value, &VERTEX_KEYS, &path)?;
+    for (place, value) in list(required(map, "with", path)?, with)?.iter().enumerate() {
+        let path = format_args!("{with}[{place}]");
+        let (kind, map) = vertex(value, &VERTEX_KEYS, path)?;
         let amount = match kind {
             "core" => &mut cores,
             "gpu" => &mut gpus,
             other => {
                 let detail = format!("expected `core` or `gpu` in a slot, found `{other}`");
-                return Err(fail(&format!("{path}.type"), detail));
+                return Err(fail(format_args!("{path}.type"), detail));
             }
         };
         if amount.is_some() {
             let detail = format!("`{kind}` is named twice");
-            return Err(fail(&format!("{path}.type"), detail));
+            return Err(fail(format_args!("{path}.type"), detail));
         }
         if map
             .get("with")
             .is_some_and(|with| with != &Value::Array(Vec::new()))
         {
             let detail = format!("expected nothing in a {kind}");
-            return Err(fail(&format!("{path}.with"), detail));
+            return Err(fail(format_args!("{path}.with"), detail));
         }
-        *amount = Some(count(map, &path)?);
+        *amount = Some(count(map, path)?);
     }
     let request = Request {
         exclusive: nodes.as_ref().is_some_and(|nodes| nodes.exclusive),
         nnodes: nodes.map(|nodes| nodes.count),
         slots,
-        cores_per_slot: cores.ok_or_else(|| fail(&with, "expected a `core` in the slot"))?,
+        cores_per_slot: cores.ok_or_else(|| fail(with, "expected a `core` in the slot"))?,
         gpus_per_slot: gpus.unwrap_or(Count::exactly(0)),
         duration: 0.0,
         constraint: None,
@@ -235,7 +239,9 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
     let command: Result<Vec<_>, _> = words
         .iter()
         .enumerate()
-        .map(|(place, value)| word(value, &format!("tasks[0].command[{place}]")).map(str::to_owned))
+        .map(|(place, value)| {
+            word(value, format_args!("tasks[0].command[{place}]")).map(str::to_owned)
+        })
         .collect();
     let command = command?;
     if command.is_empty() {
@@ -252,11 +258,11 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
     let (Some((key, value)), None) = (entries.next(), entries.next()) else {
         return Err(fail(path, "expected one of `per_slot` and `total`"));
     };
-    let path = format!("{path}.{key}");
+    let path = format_args!("{path}.{key}");
     let number = value.as_u64();
     match key.as_str() {
         "per_slot" if number == Some(1) => Ok((command, TaskCount::PerSlot(1))),
-        "per_slot" => Err(fail(&path, format!("expected 1, found {value}"))),
+        "per_slot" => Err(fail(path, format!("expected 1, found {value}"))),
         "total" => {
             let (least, most) = (
                 u64::from(request.least_nodes().unwrap_or(1)),
@@ -268,11 +274,11 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
                 }
                 _ => {
                     let detail = format!("expected {least} to {most}, found {value}");
-                    Err(fail(&path, detail))
+                    Err(fail(path, detail))
                 }
             }
         }
-        _ => Err(fail(&path, "unknown key: expected `per_slot` or `total`")),
+        _ => Err(fail(path, "unknown key: expected `per_slot` or `total`")),
     }
 }
 
@@ -281,11 +287,11 @@ fn dependencies(value: &Value) -> Result<Vec<Dependency>, Error> {
     let entries = list(value, path)?.iter().enumerate();
     entries
         .map(|(place, value)| {
-            let path = format!("{path}[{place}]");
-            let map = object(value, &path)?;
+            let path = format_args!("{path}[{place}]");
+            let map = object(value, path)?;
             let field = |key: &str| {
-                let value = required(map, key, &path)?;
-                text(value, &format!("{path}.{key}")).map(str::to_owned)
+                let value = required(map, key, path)?;
+                text(value, format_args!("{path}.{key}")).map(str::to_owned)
             };
             Ok(Dependency {
                 scheme: field("scheme")?,
@@ -320,15 +326,18 @@ fn check_system(system: &Value) -> Result<(), Error> {
     let found = |path: &str| {
         path.split('.')
             .try_fold(system, |value, key| value.get(key))
-            .map(|value| (value, format!("attributes.system.{path}")))
     };
-    for (value, path) in OBJECT_PATHS.into_iter().filter_map(found) {
-        object(value, &path)?;
+    for path in OBJECT_PATHS {
+        if let Some(value) = found(path) {
+            object(value, format_args!("attributes.system.{path}"))?;
+        }
     }
-    for (value, path) in STRING_PATHS.into_iter().filter_map(found) {
-        word(value, &path)?;
+    for path in STRING_PATHS {
+        if let Some(value) = found(path) {
+            word(value, format_args!("attributes.system.{path}"))?;
+        }
     }
-    let Some((Value::Object(environment), path)) = found("environment") else {
+    let Some(Value::Object(environment)) = found("environment") else {
         return Ok(());
     };
     for (name, value) in environment {
@@ -336,11 +345,11 @@ fn check_system(system: &Value) -> Result<(), Error> {
         if is_word(name) && value.as_str().is_some_and(is_word) {
             continue;
         }
-        let path = format!("{path}.{}", name.escape_debug());
+        let path = format!("attributes.system.environment.{}", name.escape_debug());
         if !is_word(name) {
-            return Err(fail(&path, "expected a name without NUL"));
+            return Err(fail(path, "expected a name without NUL"));
         }
-        word(value, &path)?;
+        word(value, path)?;
     }
     Ok(())
 }
@@ -394,7 +403,11 @@ impl Jobspec {
 
     /// Writes compact JSON text, with the keys in the order in which they were read.
     pub fn to_text(&self) -> String {
-        self.document.to_string()
+        // Most are shorter: their text is written without growing.
+        let mut text = Vec::with_capacity(512);
+        let written = serde_json::to_writer(&mut text, &self.document);
+        let text = written.ok().and_then(|()| String::from_utf8(text).ok());
+        text.unwrap_or_else(|| self.document.to_string())
     }
 
     /// Returns the jobspec with this queue and this time limit where it has none: a changed copy, or the jobspec itself
