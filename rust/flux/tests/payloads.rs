@@ -316,7 +316,9 @@ fn results_of_submissions_are_written_as_their_jobs_are_added() {
                 }
                 job_ingest::SubmitPartResult::Ids(ids) => {
                     text.begin_ids();
-                    ids.iter().for_each(|id| text.push_id(*id));
+                    for id in ids {
+                        text.push_id(*id);
+                    }
                     text.end_ids();
                 }
                 job_ingest::SubmitPartResult::Error(reason) => text.push_error(reason),

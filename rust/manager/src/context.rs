@@ -240,11 +240,11 @@ impl Context {
         self.effects.push(Effect::Submitted(id));
     }
 
-    /// Stores the events of several jobs once, for all those with ids from `first` to `last`, before they are added.
-    pub(crate) fn store_common_events(&mut self, copies: &mut Copies, first: JobId, last: JobId) {
-        let lines = copies.take_common_events();
+    /// Stores the events of several jobs once, for all those with ids from `first` to `last`. A second call with the same
+    /// `first` and a greater `last` extends the range.
+    pub(crate) fn store_common_events(&mut self, lines: &str, first: JobId, last: JobId) {
         self.storage
-            .run(|store| store.add_common_events(first, last, &lines));
+            .run(|store| store.add_common_events(first, last, lines));
     }
 
     /// Adds the next one of several jobs, whose id is allotted already.

@@ -40,6 +40,7 @@ use crate::reload;
 use crate::rpc::{Handled, Reply, Request};
 use crate::shell_defaults;
 use crate::signed;
+use crate::spec::Stored;
 use crate::state::State;
 
 /// The greatest number of jobs that one submission may make.
@@ -332,6 +333,36 @@ impl Batch {
     }
 }
 
+/// The first events of jobs of a list that follow each other and are alike but for their jobspecs.
+#[derive(Debug)]
+struct SharedEvents {
+    /// That of `submit`.
+    context: Submit,
+    lines: String,
+    /// The first of these jobs.
+    copies: Copies,
+    /// The ids of the jobs.
+    first: JobId,
+    last: JobId,
+    /// Whether the store has them for all these jobs.
+    is_stored: bool,
+}
+
+/// Jobs with the events that each of them has first.
+fn first_events(cx: &mut Context, stored: &Stored, context: Submit) -> Copies {
+    let mut copies = Copies::new(context.userid, stored);
+    copies.log(&Event::with(cx.event_time(), eventlog::SUBMIT, &context));
+    if stored.spec.dependencies.is_empty() {
+        // The events that the steps of each job would log at once.
+        let priority = copies.record().due_priority();
+        copies.log(&Event::new(cx.event_time(), eventlog::VALIDATE));
+        copies.log(&Event::new(cx.event_time(), eventlog::DEPEND));
+        let priority = eventlog::Priority { priority };
+        copies.log(&Event::with(cx.event_time(), eventlog::PRIORITY, &priority));
+    }
+    copies
+}
+
 /// The parts in which a submission comes.
 #[derive(Debug)]
 struct Parts {
@@ -339,7 +370,7 @@ struct Parts {
     origin: Option<Vec<u8>>,
     /// The number of the next one.
     next: u64,
-    /// Those whose jobs are not all accepted yet: the request, and the number of these jobs.
+    /// The parts whose jobs are not all accepted yet: the request, and the number of these jobs.
     open: VecDeque<(Message, usize)>,
     /// Whether the last one has come.
     are_all_here: bool,
@@ -350,7 +381,7 @@ struct Parts {
     due: f64,
 }
 
-/// What is left of a submission to be done.
+/// The state of a submission after a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Complete,
@@ -373,6 +404,7 @@ struct Submission {
     text_bytes: usize,
     parts: Option<Parts>,
     batch: Option<Batch>,
+    shared: Option<SharedEvents>,
     results: Results,
     /// The same as the response has them, less those in the responses to the parts before.
     response: SubmitResultsText,
@@ -400,6 +432,7 @@ impl Submission {
             text_bytes: 0,
             parts: None,
             batch: None,
+            shared: None,
             results: Results::default(),
             response: if form == ResponseForm::Part {
                 SubmitResultsText::of_part()
@@ -567,19 +600,16 @@ impl Submission {
             flags: submission.flags,
             version: Submit::VERSION,
         };
-        let mut copies = Copies::new(userid, &stored);
-        copies.log(&Event::with(cx.event_time(), eventlog::SUBMIT, &context));
-        if stored.spec.dependencies.is_empty() {
-            // The events that the steps of each job would log at once.
-            let priority = copies.record().due_priority();
-            copies.log(&Event::new(cx.event_time(), eventlog::VALIDATE));
-            copies.log(&Event::new(cx.event_time(), eventlog::DEPEND));
-            let priority = eventlog::Priority { priority };
-            copies.log(&Event::with(cx.event_time(), eventlog::PRIORITY, &priority));
-        }
-        if count > 1 {
-            cx.store_common_events(&mut copies, first, last);
-        }
+        let is_alike = stored.spec.dependencies.is_empty();
+        let copies = if count == 1 && is_alike && self.is_list() {
+            self.share_events(cx, &stored, context, first)
+        } else {
+            let mut copies = first_events(cx, &stored, context);
+            if count > 1 {
+                cx.store_common_events(&copies.take_common_events(), first, last);
+            }
+            copies
+        };
         cx.jobs.count_active(userid, count);
         self.count(&copies, count);
         let is_single = submission.count.is_none() && submission.cc.is_none();
@@ -602,6 +632,49 @@ impl Submission {
             _ => self.ranges.push((first, last)),
         }
         Ok(())
+    }
+
+    fn is_list(&self) -> bool {
+        matches!(self.form, ResponseForm::Many | ResponseForm::Part)
+    }
+
+    /// A job of the list that shares its events with the one before, if that is alike but for its jobspec.
+    fn share_events(
+        &mut self,
+        cx: &mut Context,
+        stored: &Stored,
+        context: Submit,
+        id: JobId,
+    ) -> Copies {
+        let shared = self.shared.as_mut();
+        if let Some(shared) =
+            shared.filter(|shared| shared.context == context && shared.last.successor() == id)
+        {
+            shared.last = id;
+            shared.is_stored = false;
+            return shared.copies.with_jobspec(stored);
+        }
+        self.store_shared(cx);
+        let mut copies = first_events(cx, stored, context);
+        self.shared = Some(SharedEvents {
+            context,
+            lines: copies.take_common_events(),
+            copies: copies.clone(),
+            first: id,
+            last: id,
+            is_stored: false,
+        });
+        copies
+    }
+
+    /// Stores the events that jobs share.
+    fn store_shared(&mut self, cx: &mut Context) {
+        if let Some(shared) = &mut self.shared
+            && !shared.is_stored
+        {
+            cx.store_common_events(&shared.lines, shared.first, shared.last);
+            shared.is_stored = true;
+        }
     }
 
     /// Allots the ids of the next jobs: the first and the last one.
@@ -638,6 +711,12 @@ impl Submission {
 
     /// Adds the next jobs, of which a slice has this number.
     fn run_slice(&mut self, cx: &mut Context, jobs: u64) -> Progress {
+        let progress = self.add_jobs(cx, jobs);
+        self.store_shared(cx);
+        progress
+    }
+
+    fn add_jobs(&mut self, cx: &mut Context, jobs: u64) -> Progress {
         let mut left = jobs;
         loop {
             if let Some(batch) = &mut self.batch {
@@ -825,7 +904,7 @@ pub(crate) struct Submissions {
     jobs_per_slice: u64,
     /// The one whose slice is next is the first.
     open: VecDeque<Submission>,
-    /// Those for which nothing can be done until their next part comes.
+    /// The submissions that need their next part.
     waiting: Vec<Submission>,
     repetitions: Vec<Repetition>,
     /// Complete ones: the jobs for which no step was done yet.

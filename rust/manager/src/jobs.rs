@@ -117,6 +117,15 @@ impl Copies {
         }
     }
 
+    /// The same with another jobspec, whose jobs have the same events.
+    pub(crate) fn with_jobspec(&self, stored: &Stored) -> Self {
+        Self {
+            record: self.record.with_spec(Arc::clone(&stored.spec)),
+            lines: self.lines.clone(),
+            request: Arc::clone(&stored.request),
+        }
+    }
+
     /// Logs an event of each job that is added from now on.
     pub(crate) fn log(&mut self, event: &Event) {
         event.write(&mut self.lines);

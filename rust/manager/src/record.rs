@@ -170,6 +170,15 @@ impl Record {
         Self { id, ..self.clone() }
     }
 
+    /// The facts of another job that differs by its id and its jobspec alone.
+    #[must_use]
+    pub(crate) fn with_spec(&self, spec: Arc<Spec>) -> Self {
+        Self {
+            spec,
+            ..self.clone()
+        }
+    }
+
     /// Rebuilds a record from its eventlog. `spec` and `r` are the documents in the store; R takes
     /// effect at the event that it came with.
     ///

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
 use penstock_flux::RequestError;
 use penstock_flux::flags::STREAMING;
+use penstock_jobspec::job_id::JobId;
 use penstock_manager::{Quota, Settings};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
@@ -733,4 +734,63 @@ fn parts_that_are_not_accepted_yet_are_bounded() {
     assert!(answered > 0);
     bench.advance();
     assert!(!bench.is_due());
+}
+
+#[test]
+fn jobs_of_a_list_share_their_first_events() {
+    let directory = Directory::new("submission-events");
+    let mut bench = directory.open(settings(), 1000.0);
+    let mut jobs: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(named).to_vec();
+    jobs[2]["urgency"] = 3.into();
+    jobs[4]["jobspec"]["attributes"]["system"]["dependencies"] =
+        json!([{"scheme": "begin-time", "value": "1e10"}]);
+    let list = json!({ "jobs": jobs });
+    let ids = ids(&submit_as(&mut bench, "client", &list));
+    let logs = |bench: &mut Bench| ids.iter().map(|id| bench.log(*id)).collect::<Vec<_>>();
+    let before = logs(&mut bench);
+    let first = ["submit", "validate", "depend", "priority"];
+    for (place, id) in ids.iter().enumerate() {
+        if place == 4 {
+            let expected = ["submit", "validate", "dependency-add"];
+            assert_eq!(bench.events(*id), expected);
+        } else {
+            assert_eq!(bench.events(*id), first, "{place}");
+            let urgency = if place == 2 { 3 } else { 16 };
+            assert_eq!(before[place][0]["context"]["urgency"], urgency);
+            assert_eq!(before[place][3]["context"]["priority"], urgency);
+            assert_eq!(bench.row(*id)["priority"], urgency);
+        }
+    }
+    assert_eq!(before[0], before[1]);
+    // A job has further events of its own.
+    let urgency = json!({"id": ids[1], "urgency": 5});
+    bench.request("job-manager.urgency", &urgency);
+    assert_eq!(bench.events(ids[1]).len(), 6);
+    let now = bench.now;
+    drop(bench);
+    let mut bench = directory.open(settings(), now);
+    for place in [0, 2, 3, 5] {
+        assert_eq!(bench.log(ids[place])[..4], before[place][..4], "{place}");
+    }
+    assert_eq!(bench.log(ids[1])[..4], before[0][..4]);
+    assert_eq!(bench.row(ids[0])["name"], "a");
+    assert_eq!(bench.row(ids[1])["priority"], 5);
+    // The events stay as long as one of the jobs does.
+    let cancel = json!({"ids": ids[..2], "type": "cancel", "severity": 0});
+    bench.request("job-manager.raise", &cancel);
+    bench.advance();
+    bench.request(
+        "job-manager.purge",
+        &json!({"ids": ids[..1], "force": true}),
+    );
+    bench.advance();
+    assert_eq!(bench.log(ids[1])[..4], before[0][..4]);
+    bench.request(
+        "job-manager.purge",
+        &json!({"ids": ids[1..2], "force": true}),
+    );
+    bench.advance();
+    let store = bench.manager.store();
+    assert_eq!(store.jobs().unwrap().records.len(), 4);
+    assert_eq!(store.eventlog(JobId::new(ids[1])).unwrap(), "");
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
 
-/// Adds the lines of the jobs with ids from the first to the second parameter.
-pub(crate) const INSERT: &str = "INSERT INTO common_events VALUES (?, ?, ?)";
+/// Sets the lines of the jobs with ids from the first to the second parameter.
+pub(crate) const INSERT: &str = "INSERT OR REPLACE INTO common_events VALUES (?, ?, ?)";
 
 /// The lines of a job, if it shares them with others.
 pub(crate) const SELECT: &str = "SELECT iif(last >= ?1 AND EXISTS (SELECT 1 FROM jobs WHERE id = ?1), lines, NULL) \

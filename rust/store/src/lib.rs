@@ -275,11 +275,12 @@ impl Store {
     }
 
     /// Stores the first event lines of the jobs with ids from `first` to `last`, which belong to one submission. Further lines
-    /// follow by [`Store::append_events`], with a `seq` that is the number of these at least.
+    /// follow by [`Store::append_events`], with a `seq` that is the number of these at least. A second call with the same
+    /// `first` and a greater `last` has further jobs share them.
     ///
     /// # Errors
     ///
-    /// There is such a row from `first` on, or the database fails.
+    /// The database fails.
     pub fn add_common_events(
         &mut self,
         first: JobId,

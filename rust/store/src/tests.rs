@@ -231,7 +231,11 @@ fn a_shared_database_in_memory_has_no_files() {
 fn store_with_common_events() -> Store {
     let mut store = Store::in_memory().unwrap();
     let spec = store.add_jobspec("{}").unwrap();
-    store.add_common_events(job(4), job(6), "a\nb\n").unwrap();
+    for last in [5, 6] {
+        // The second one extends the range.
+        let lines = "a\nb\n";
+        store.add_common_events(job(4), job(last), lines).unwrap();
+    }
     store.add_common_events(job(8), job(9), "x\n").unwrap();
     for id in [4, 5, 6, 7, 8, 9].map(job) {
         store.add_job(id, 1000, 1.5, spec).unwrap();
