@@ -102,8 +102,7 @@ MUTATIONS = (
     Mutation(
         "an error response suspends scheduling",
         "rust/manager/src/scheduler/response.rs",
-        "            return self.suspend("
-        'cx, &format!("sched.alloc failed with errnum {errnum}"));\n',
+        "            return self.suspend(cx, &errno::failure(response.topic(), errnum, None));\n",
         "            return;\n",
         "test_rfc27.py::test_a_conventional_error_stops_requests_until_ready",
     ),

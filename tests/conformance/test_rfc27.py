@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import shutil
 from errno import EINVAL, ENODATA, ENOSYS, EPROTO
 
@@ -307,7 +308,7 @@ def test_the_scheduler_logs_an_error_and_exits(name, caplog):
     wire = script(**{name: EPROTO})
     assert converse(wire) == 1
     assert wire.topics[-1] == f"job-manager.sched-{name}"
-    assert f"sched-{name} failed with errnum {EPROTO}" in caplog.text
+    assert f"sched-{name} failed: {os.strerror(EPROTO)}" in caplog.text
 
 
 # --- Ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import subprocess
 import sys
 
@@ -205,7 +206,7 @@ def test_the_scheduler_logs_an_error_to_acquire_and_exits(caplog):
     readable = lambda sources, _delay: sources[:1]  # noqa: E731
     assert _converse(wire, Scheduler(), SystemClock(), None, readable) == 1
     assert wire.topics[-1] == "resource.acquire"
-    assert f"resource.acquire failed with errnum {errno.EBUSY}" in caplog.text
+    assert f"resource.acquire failed: {os.strerror(errno.EBUSY)}" in caplog.text
     # Also as the end of a stream that started well.
     sched = Sched.running()
     sched.respond("resource.acquire", errnum=errno.ENODATA)

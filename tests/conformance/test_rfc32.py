@@ -204,7 +204,7 @@ def test_a_rejected_hello_ends_the_service():
     (hello,) = requests(sent, "job-manager.exec-hello")
     mock.deliver(Batch([hello.respond()]))
     mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
-    with pytest.raises(OSError, match="exec-hello failed with errnum 22"):
+    with pytest.raises(OSError, match="exec-hello failed: Invalid argument"):
         mock.post_output(0.0)
 
 

@@ -385,13 +385,31 @@ def test_streams_survive_the_death_of_the_service(start, exec_process):
                     assert lines == [f"line {number}" for number in range(300)]
 
 
-@pytest.mark.parametrize(("verb", "granted"), [("run", ""), ("alloc", "granted 1 node")])
+@pytest.mark.parametrize(
+    ("verb", "granted"), [("run", ""), ("run --pty", ""), ("alloc", "granted 1 node")]
+)
 def test_a_pending_job_is_explained_at_a_terminal(start, verb, granted):
     with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
         (blocker,) = instance.lines("submit", "-t", "1h", "sleep", "1000")
-        with screen(instance, verb, "-t", "1m", "echo", "it has run") as terminal:
+        with screen(instance, *verb.split(), "-t", "1m", "echo", "it has run") as terminal:
             before = terminal.wait_for(": pending: needs 1 core: none is free")
-            assert before.startswith(f"penstock {verb}: ƒ")
+            assert before.startswith(f"penstock {verb.split()[0]}: ƒ")
             instance.lines("cancel", blocker)
             assert granted in terminal.wait_for("it has run")
             assert terminal.process.wait(timeout=60) == 0
+
+
+def test_a_job_that_is_attached_to_is_explained_while_it_is_pending(start):
+    with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
+        (blocker,) = instance.lines("submit", "-t", "1h", "sleep", "1000")
+        (job,) = instance.lines("submit", "-t", "1m", "echo", "it has run")
+        with (
+            screen(instance, "attach", job) as terminal,
+            screen(instance, "attach", "--read-only", job) as reader,
+        ):
+            for each in (terminal, reader):
+                each.wait_for(f"penstock attach: {job}: pending: needs 1 core: none is free")
+            instance.lines("cancel", blocker)
+            for each in (terminal, reader):
+                each.wait_for("it has run")
+                assert each.process.wait(timeout=60) == 0

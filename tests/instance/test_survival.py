@@ -279,7 +279,7 @@ def test_a_service_by_hand_does_not_replace_the_instances_own(start, exec_proces
             # It reconnects, and gives up.
             assert leftover.wait(60) == 1
             assert leftover.stderr.read().endswith(
-                "penstock-exec: service.add failed with errnum 17: the name `job-exec` is that of "
+                "penstock-exec: service.add failed: File exists: the name `job-exec` is that of "
                 "the instance's own service\n"
                 "hint: the instance has another execution service: start it with `--exec none`\n"
             )

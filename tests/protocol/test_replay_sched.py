@@ -318,5 +318,5 @@ def test_our_scheduler_exits_if_the_handshake_is_rejected(line: int) -> None:
     streaming = bool(request.flags & STREAMING)
     rejection = request.respond(errnum=errno.EPERM, errtext="no", streaming=streaming)
     world.scheduler.handle(Batch([rejection]))
-    assert f"{request.topic} failed with errnum 1: no" in str(world.scheduler.failure)
+    assert f"{request.topic} failed: Operation not permitted: no" in str(world.scheduler.failure)
     assert any("no" in text for text in world.scheduler.take_log())

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import job_state, topic
 from penstock.cli import terminal
 from penstock.cli.ids import OneJobId
+from penstock.cli.pending import pending_notice
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
 from penstock.cli.text import id_text, safe
@@ -91,12 +92,14 @@ def main(args: argparse.Namespace) -> int:
             attachment.choose_task(args.task, spec)
         attachment.begin([args.id])
         if args.read_only:
-            return attachment.follow()
+            with pending_notice("attach", client.uri, args.id):
+                return attachment.follow()
         has_terminal = bool(shell_option(spec, "pty"))
         takes_input = shell_option(spec, "input.stdin.type") == "service"
         attachment.reads_input = has_terminal or takes_input
         attachment.has_terminal = has_terminal
-        with attachment.handling_signals():
+        notice = pending_notice("attach", client.uri, args.id, is_raw=has_terminal)
+        with attachment.handling_signals(), notice:
             return attachment.run()
 
 

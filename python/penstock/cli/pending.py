@@ -21,12 +21,19 @@ PENDING = (job_state.DEPEND, job_state.PRIORITY, job_state.SCHED)
 
 
 @contextmanager
-def pending_notice(verb: str, uri: str, job: int) -> Iterator[None]:
-    """Tells the reason once if the job is pending after a second, and standard error a terminal."""
+def pending_notice(verb: str, uri: str, job: int, *, is_raw: bool = False) -> Iterator[None]:
+    """Tells the reason once if the job is pending after a second, and standard error a terminal.
+
+    Args:
+        verb: the command, for the message.
+        uri: of the instance.
+        job: its id.
+        is_raw: the terminal is in raw mode, where a newline does not return to the first column.
+    """
     if not sys.stderr.isatty():
         yield
         return
-    timer = threading.Timer(DELAY_S, _tell, [verb, uri, job])
+    timer = threading.Timer(DELAY_S, _tell, [verb, uri, job, "\r\n" if is_raw else "\n"])
     timer.daemon = True
     timer.start()
     try:
@@ -35,9 +42,10 @@ def pending_notice(verb: str, uri: str, job: int) -> Iterator[None]:
         timer.cancel()
 
 
-def _tell(verb: str, uri: str, job: int) -> None:
+def _tell(verb: str, uri: str, job: int, end: str) -> None:
     with suppress(Error, OSError), Client(uri) as client:
         (row,) = client.job_rows(ids=[job])
         if row["state"] in PENDING:
             text = safe(reason(row) or "no reason is known yet")
-            print(f"penstock {verb}: {id_text(job)}: pending: {text}", file=sys.stderr, flush=True)
+            line = f"penstock {verb}: {id_text(job)}: pending: {text}"
+            print(line, end=end, file=sys.stderr, flush=True)

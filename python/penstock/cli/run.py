@@ -62,9 +62,13 @@ def main(args: argparse.Namespace) -> int:
             ids, code = submit(client, specs, args.urgency)
             show_ids("run", args, ids)
             attachment.begin(ids)
-            # A job with a terminal has this one in raw mode; of copies each has another reason.
-            has_notice = len(ids) == 1 and not args.pty
-            with pending_notice("run", client.uri, ids[0]) if has_notice else nullcontext():
+            # Of copies each has another reason.
+            notice = (
+                pending_notice("run", client.uri, ids[0], is_raw=args.pty)
+                if len(ids) == 1
+                else nullcontext()
+            )
+            with notice:
                 return max(code, attachment.run())
 
 

@@ -6,6 +6,11 @@
 //! assert_eq!(errno::name(errno::ENOSYS), Some("ENOSYS"));
 //! assert_eq!(errno::strerror(errno::ENOSYS), "Function not implemented");
 //! assert_eq!(errno::strerror(4096), "Unknown error");
+//! assert_eq!(
+//!     errno::failure("service.add", errno::EEXIST, Some("it is taken")),
+//!     "service.add failed: File exists: it is taken",
+//! );
+//! assert_eq!(errno::failure("service.add", 4096, None), "service.add failed: Unknown error 4096");
 //! ```
 
 /// Declares the numbers, and the table that [`name`] and [`strerror`] search.
@@ -86,6 +91,18 @@ fn find(number: u32) -> Option<&'static (&'static str, u32, &'static str)> {
 /// The symbolic name of a number, e.g. `ENOENT`; `None` for a number that this module does not list.
 pub fn name(number: u32) -> Option<&'static str> {
     find(number).map(|(name, _, _)| *name)
+}
+
+/// An error response in the words of a log or message: the topic, the text of the number, and that of the response.
+pub fn failure(topic: &str, number: u32, text: Option<&str>) -> String {
+    let failure = match find(number) {
+        Some((_, _, known)) => format!("{topic} failed: {known}"),
+        None => format!("{topic} failed: Unknown error {number}"),
+    };
+    match text.filter(|text| !text.is_empty()) {
+        Some(text) => format!("{failure}: {text}"),
+        None => failure,
+    }
 }
 
 /// The text that the C library has for a number; `Unknown error` for one that this module does not list.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use penstock_flux::errno::ENOSYS;
+use penstock_flux::errno::{self, ENOSYS};
 use penstock_flux::eventlog;
 use penstock_flux::exec::{
     ExecEvent, ExpirationRequest, HelloRequest, KillRequest, Release, ReleasedRanks,
@@ -266,7 +266,7 @@ impl ExecPeer {
             let service = self.service.as_ref();
             let has_answered = service.is_some_and(|service| service.has_answered);
             let loss = Loss {
-                why: &format!("{topic} failed with errnum {errnum}"),
+                why: &errno::failure(topic, errnum, None),
                 // A service that is not registered has started nothing.
                 was_delivered: errnum != ENOSYS || has_answered,
             };

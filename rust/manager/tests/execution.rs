@@ -422,7 +422,7 @@ fn an_error_to_start_stops_starts_until_the_next_exec_hello() {
     bench.fail("job-exec.start", 38);
     assert_eq!(
         bench.manager.take_log(),
-        ["the execution service is gone: job-exec.start failed with errnum 38"]
+        ["the execution service is gone: job-exec.start failed: Function not implemented"]
     );
     let (second, _) = bench.submit(&nothing());
     bench.commit_r(second, &common::R.replace("0-3", "4-7"));

@@ -222,7 +222,7 @@ fn an_error_to_alloc_or_free_suspends_until_the_next_hello_and_ready() {
         bench.fail(topic, 22);
         assert_eq!(
             logged(&mut bench),
-            format!("scheduling is suspended: {topic} failed with errnum 22")
+            format!("scheduling is suspended: {topic} failed: Invalid argument")
         );
         assert_eq!(topics(&bench.submit(&json!({})).1), [""; 0]);
         bench.answer("sched.alloc", &success(id));

@@ -19,7 +19,7 @@ use penstock_flux::exec::{
     Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, KillRequest,
     Release, ReleasedRanks, ReplacedRequest, SimulatedStatsResponse, StartRequest, exit_status,
 };
-use penstock_flux::{JobRequest, Payload, RequestError, StartReport, TypedPayload, topic};
+use penstock_flux::{JobRequest, Payload, RequestError, StartReport, TypedPayload, errno, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 
@@ -134,12 +134,10 @@ impl MockExec {
             }
             MessageType::Response if message.errnum() != 0 => {
                 let (topic, errnum) = (message.topic(), message.errnum());
-                let text = message.error_text().filter(|text| !text.is_empty());
-                let text = text.map_or_else(String::new, |text| format!(": {text}"));
                 // The first error is the cause of the others.
                 self.failure.get_or_insert_with(|| Failure {
                     errnum,
-                    text: format!("{topic} failed with errnum {errnum}{text}"),
+                    text: errno::failure(topic, errnum, message.error_text().as_deref()),
                 });
             }
             MessageType::Event if message.topic() == topic::JOB_EXCEPTION => {

@@ -239,7 +239,7 @@ fn a_rejected_registration_is_a_failure() {
     exec.handle(&rejection, 0.0, &mut Vec::new());
     assert_eq!(
         exec.failure(),
-        Some("job-manager.exec-hello failed with errnum 22: another is busy")
+        Some("job-manager.exec-hello failed: Invalid argument: another is busy")
     );
     assert_eq!(exec.failure_errnum(), Some(22));
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::string::FromUtf8Error;
 
-use penstock_flux::RequestError;
+use penstock_flux::{RequestError, errno};
 use penstock_wire::Message;
 
 /// A message that cannot be used, and the part of it that is at fault.
@@ -93,9 +93,9 @@ impl From<Error> for RequestError {
 
 /// An error response in words.
 pub(crate) fn failure_text(response: &Message) -> String {
-    let (topic, errnum) = (response.topic(), response.errnum());
-    match response.error_text() {
-        Some(text) => format!("{topic} failed with errnum {errnum}: {text}"),
-        None => format!("{topic} failed with errnum {errnum}"),
-    }
+    errno::failure(
+        response.topic(),
+        response.errnum(),
+        response.error_text().as_deref(),
+    )
 }

@@ -381,7 +381,10 @@ fn a_running_job_without_readable_resources_ends_the_scheduler() {
     let job = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0});
     let val = |data: &str| json!({"val": {"ver": 1, "type": "val", "data": data}});
     let lookups = [
-        (None, "kvs.lookup failed with errnum 2: because"),
+        (
+            None,
+            "kvs.lookup failed: No such file or directory: because",
+        ),
         (Some(val("e30=")), "version: expected 1, found nothing"),
         (Some(val("!")), "R is not base64"),
     ];
@@ -703,7 +706,7 @@ fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
     bench.reject("resource.acquire", EBUSY);
     assert_eq!(
         failure(&bench),
-        "resource.acquire failed with errnum 16: because"
+        "resource.acquire failed: Device or resource busy: because"
     );
 
     let mut bench = Bench::new(None);
@@ -712,17 +715,17 @@ fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
     let acquired = json!({"resources": inventory(), "up": "0"});
     bench.answer("resource.acquire", &acquired);
     bench.reject("job-manager.sched-hello", EPERM);
-    assert!(failure(&bench).starts_with("job-manager.sched-hello failed with errnum 1"));
+    assert!(failure(&bench).starts_with("job-manager.sched-hello failed: Operation not permitted"));
 
     let mut bench = Bench::running(None, &[]);
     bench.reject("job-manager.sched-ready", EPROTO);
-    assert!(failure(&bench).starts_with("job-manager.sched-ready failed with errnum 71"));
+    assert!(failure(&bench).starts_with("job-manager.sched-ready failed: Protocol error"));
     // After that nothing is decided.
     assert!(bench.alloc(1, 1).is_empty());
 
     let mut bench = Bench::ready(None, &[]);
     bench.reject("resource.acquire", 5);
-    assert!(failure(&bench).starts_with("resource.acquire failed with errnum 5"));
+    assert!(failure(&bench).starts_with("resource.acquire failed: Input/output error"));
 }
 
 fn more(ranks: &str, hosts: &str, cores: &str) -> Value {

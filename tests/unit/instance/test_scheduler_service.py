@@ -66,7 +66,7 @@ def test_one_that_fails_is_logged_and_replaced(caplog):
     with caplog.at_level(logging.ERROR, "penstock"):
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     texts = [record.getMessage() for record in caplog.records]
-    assert texts == ["sched: resource.acquire failed with errnum 1: not today"] * 2
+    assert texts == ["sched: resource.acquire failed: Operation not permitted: not today"] * 2
 
 
 @pytest.mark.parametrize(

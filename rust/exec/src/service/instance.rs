@@ -1,7 +1,7 @@
 //! The connection to the instance: registration, requests of the service, and their responses.
 
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
-use penstock_flux::errno::EEXIST;
+use penstock_flux::errno::{self, EEXIST};
 use penstock_flux::exec::HelloRequest;
 use penstock_flux::{Matchtags, topic};
 use penstock_wire::Message;
@@ -71,15 +71,14 @@ impl Service {
         // The first error is the cause of the others.
         if response.errnum() != 0 && self.failure.is_none() {
             let (topic, errnum) = (response.topic(), response.errnum());
-            let text = response.error_text().filter(|text| !text.is_empty());
-            let text = text.map_or_else(String::new, |text| format!(": {text}"));
+            let failure = errno::failure(topic, errnum, response.error_text().as_deref());
             let hint = if errnum == EEXIST {
                 "\nhint: the instance has another execution service: start it with `--exec none`"
             } else {
                 ""
             };
             self.failure = Some(Failure {
-                text: format!("{topic} failed with errnum {errnum}{text}{hint}"),
+                text: failure + hint,
                 is_name_taken: topic == topic::service::ADD && errnum == EEXIST,
             });
         }

@@ -24,7 +24,7 @@ fn the_first_error_of_a_registration_is_reported() {
         }
     }
     let failure = service.failure().expect("rejected");
-    let expected = "service.add failed with errnum 17: it is taken\nhint: ";
+    let expected = "service.add failed: File exists: it is taken\nhint: ";
     assert!(failure.starts_with(expected), "{failure}");
 }
 

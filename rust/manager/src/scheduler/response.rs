@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType};
-use penstock_flux::{Allocation, TypedPayload, eventlog};
+use penstock_flux::{Allocation, TypedPayload, errno, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
@@ -31,7 +31,7 @@ impl SchedulerPeer {
     pub(crate) fn handle_alloc_response(&mut self, cx: &mut Context, response: &Message) {
         let errnum = response.errnum();
         if errnum != 0 {
-            return self.suspend(cx, &format!("sched.alloc failed with errnum {errnum}"));
+            return self.suspend(cx, &errno::failure(response.topic(), errnum, None));
         }
         if !cx.handshake().is_ready() {
             return cx.complain("alloc response before sched-ready: ignored".to_owned());
@@ -197,7 +197,7 @@ impl SchedulerPeer {
     pub(crate) fn handle_free_response(&mut self, cx: &mut Context, response: &Message) {
         let errnum = response.errnum();
         if errnum != 0 {
-            self.suspend(cx, &format!("sched.free failed with errnum {errnum}"));
+            self.suspend(cx, &errno::failure(response.topic(), errnum, None));
         }
     }
 }
