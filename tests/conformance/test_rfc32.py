@@ -128,7 +128,8 @@ def test_a_conventional_error_stops_starts_until_exec_hello():
     (request,) = requests(manager.allocate(first), "job-exec.start")
     assert manager.log == []
     manager.respond_unserved(request)
-    assert any("job-exec.start" in line and str(ENOSYS) in line for line in manager.log)
+    reason = os.strerror(ENOSYS)
+    assert any("job-exec.start" in line and reason in line for line in manager.log)
     second = manager.submit()
     # Jobs are still allocated, but not started.
     sent = manager.allocate(second)

@@ -212,9 +212,9 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
 def test_a_damaged_page_is_named_and_repaired(start):
     with start(*NODES) as instance, Client(instance.uri) as client:
         spec = from_command(["true", "x" * 100], environment={}, cwd="/")
-        # Not copies, which share their events.
-        jobs = [{"jobspec": spec, "urgency": 0}] * 500
-        client.rpc("job-ingest.submit", {"jobs": jobs})
+        # Jobs of one submission would share their events.
+        for _ in range(500):
+            client.rpc("job-ingest.submit", {"jobs": [{"jobspec": spec, "urgency": 0}]})
     database = instance.state / "jobs.sqlite"
     data = bytearray(database.read_bytes())
     assert len(data) > 30 * 4096

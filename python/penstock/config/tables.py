@@ -385,7 +385,7 @@ class Quota:
     )
     submission_jobs: Count = key(
         Count(10_000),
-        "maximum number of jobs that one request of a guest submits",
+        "maximum number of jobs that one submission of a guest has",
         reload=True,
         manager="submission_jobs",
     )
