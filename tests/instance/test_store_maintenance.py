@@ -17,6 +17,8 @@ from penstock.jobspec import from_command
 
 FORMATS = Path(__file__).parents[2] / "rust" / "store" / "tests" / "formats"
 NODES = ("--nodes=2", "--cores=2")
+# The size of a page of the database, in bytes.
+PAGE = 4096
 
 
 def store(state: Path, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -50,6 +52,13 @@ def start_fails(state: Path) -> str:
     )
     assert done.returncode == 1, done.stderr
     return done.stderr
+
+
+def first_child(page: bytes) -> int:
+    """The number of the first page below an interior page of a table, in a database of SQLite."""
+    assert page[0] == 5
+    cell = int.from_bytes(page[12:14])
+    return int.from_bytes(page[cell : cell + 4])
 
 
 def crash_after_submissions(start, count: int) -> Path:
@@ -212,13 +221,15 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
 def test_a_damaged_page_is_named_and_repaired(start):
     with start(*NODES) as instance, Client(instance.uri) as client:
         spec = from_command(["true", "x" * 100], environment={}, cwd="/")
-        # Jobs of one submission would share their events.
-        for _ in range(500):
-            client.rpc("job-ingest.submit", {"jobs": [{"jobspec": spec, "urgency": 0}]})
+        jobs = [{"jobspec": spec, "urgency": 0}] * 500
+        client.rpc("job-ingest.submit", {"jobs": jobs})
     database = instance.state / "jobs.sqlite"
+    with sqlite3.connect(database) as connection:
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'jobs'")
+    connection.close()
     data = bytearray(database.read_bytes())
-    assert len(data) > 30 * 4096
-    data[20 * 4096 : 21 * 4096] = b"\xa5" * 4096
+    leaf = first_child(data[(root - 1) * PAGE : root * PAGE])
+    data[(leaf - 1) * PAGE : leaf * PAGE] = b"\xa5" * PAGE
     database.write_bytes(data)
     said = start_fails(instance.state)
     assert "penstock store repair" in said
