@@ -10,13 +10,16 @@
 //! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed;
 //! a submission of which parts are missing is discarded then, or when none has come for [`PART_TIMEOUT_S`].
 
+mod repetition;
+mod results;
+mod token;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
-    SubmitCopiesResponse, SubmitManyResponse, SubmitPartRequest, SubmitRequest, SubmitResponse,
-    SubmitResult, SubmitResultsText,
+    SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText,
 };
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Json, Payload as _, RequestError, errno};
@@ -25,8 +28,10 @@ use penstock_jobspec::copies::CopyIds;
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Submission as StoredSubmission;
 use penstock_wire::Message;
-use serde::{Deserialize, Serialize};
 
+use self::repetition::{PART_TIMEOUT_S, Repetition, no_such_submission};
+use self::results::{Results, StoredJobs, StoredResult};
+use self::token::{ListDigest, TOKEN_LIFETIME_S, Token};
 use crate::authorize;
 use crate::census::Census;
 use crate::context::Context;
@@ -46,234 +51,16 @@ use crate::state::State;
 /// The greatest number of jobs that one submission may make.
 const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
 
-/// The time for which a token names a submission, in seconds.
-const TOKEN_LIFETIME_S: f64 = 24.0 * 3600.0;
-
-/// The greatest length of a token.
-const MAX_TOKEN_BYTES: usize = 64;
-
 /// Maximum number of jobs added, completed or removed in one slice: less than a millisecond's work.
 const JOBS_PER_SLICE: u64 = 150;
 /// The length of a jobspec in a request that takes as long as a job, in bytes.
 const BYTES_PER_JOB: usize = 256;
 /// The number of ids that are allotted at once to the jobs of a list: those of other submissions do not come between.
 const IDS_PER_BLOCK: u64 = 1024;
-/// The time without a part after which a submission in parts is discarded, in seconds.
-const PART_TIMEOUT_S: f64 = 60.0;
 /// The greatest number of submissions of a guest of which parts are missing.
 const MAX_PARTED_OF_GUEST: usize = 16;
 /// The greatest length of the jobspecs that open submissions hold: the oldest ones are continued at once if there are more.
 const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
-
-/// The jobs of a request.
-enum Accepted {
-    One(JobId),
-    Copies(Vec<JobId>),
-    Many(Vec<SubmitResult>),
-}
-
-impl Accepted {
-    fn into_payload(self) -> Vec<u8> {
-        match self {
-            Self::One(id) => SubmitResponse { id }.to_payload(),
-            Self::Copies(ids) => SubmitCopiesResponse { ids }.to_payload(),
-            Self::Many(results) => SubmitManyResponse { results }.to_payload(),
-        }
-    }
-}
-
-/// The jobs of a request as the store has them. The ids of one submission follow each other: the first one and their
-/// number tell them.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum StoredJobs {
-    One(JobId),
-    Copies(JobId, usize),
-    Many(Vec<StoredResult>),
-}
-
-/// One submission of several.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum StoredResult {
-    Ids(JobId, usize),
-    /// In the store alone: submissions of one job each that follow each other.
-    Each(JobId, usize),
-    Error(String),
-}
-
-/// The results of a list, with few entries: it may have a million jobs.
-#[derive(Debug, Default)]
-struct Results {
-    list: Vec<StoredResult>,
-    /// The id with which a job continues the last entry.
-    next: Option<JobId>,
-}
-
-impl Results {
-    fn push(&mut self, result: StoredResult) {
-        self.next = match (result, self.list.last_mut()) {
-            (StoredResult::Ids(id, 1), Some(StoredResult::Each(_, count)))
-                if self.next == Some(id) =>
-            {
-                *count += 1;
-                Some(id.successor())
-            }
-            (StoredResult::Ids(id, 1), _) => {
-                self.list.push(StoredResult::Each(id, 1));
-                Some(id.successor())
-            }
-            (result, _) => {
-                self.list.push(result);
-                None
-            }
-        };
-    }
-}
-
-fn copies(first: JobId, count: usize) -> Vec<JobId> {
-    let ids = std::iter::successors(Some(first), |id| Some(id.successor()));
-    ids.take(count).collect()
-}
-
-impl From<StoredJobs> for Accepted {
-    fn from(stored: StoredJobs) -> Self {
-        match stored {
-            StoredJobs::One(id) => Self::One(id),
-            StoredJobs::Copies(first, count) => Self::Copies(copies(first, count)),
-            StoredJobs::Many(results) => {
-                let results = results.into_iter().flat_map(|result| match result {
-                    StoredResult::Ids(first, count) => {
-                        vec![SubmitResult::Ids(copies(first, count))]
-                    }
-                    StoredResult::Each(first, count) => {
-                        let ids = copies(first, count).into_iter();
-                        ids.map(|id| SubmitResult::Ids(vec![id])).collect()
-                    }
-                    StoredResult::Error(error) => vec![SubmitResult::Error(error)],
-                });
-                Self::Many(results.collect())
-            }
-        }
-    }
-}
-
-/// The name of a submission.
-#[derive(Debug, Clone)]
-struct Token {
-    userid: u32,
-    name: String,
-    /// Digest of the request.
-    digest: u64,
-}
-
-impl Token {
-    fn new(userid: u32, name: &str, digest: u64) -> Result<Self, RequestError> {
-        if !(1..=MAX_TOKEN_BYTES).contains(&name.len()) {
-            let text = format!("expected a `token` of 1 to {MAX_TOKEN_BYTES} bytes");
-            return Err(RequestError::invalid(text));
-        }
-        Ok(Self {
-            userid,
-            name: name.to_owned(),
-            digest,
-        })
-    }
-
-    fn of(request: Request<'_>, name: &str) -> Result<Self, RequestError> {
-        let digest = digest(request.message.payload_json().unwrap_or_default());
-        Self::new(request.sender.userid, name, digest)
-    }
-
-    /// Whether both have the same name and user.
-    fn is_same_name(&self, other: &Self) -> bool {
-        (self.userid, &self.name) == (other.userid, &other.name)
-    }
-
-    /// Whether both name the same submission.
-    ///
-    /// # Errors
-    ///
-    /// They have the same name, and the requests differ.
-    fn is_same(&self, other: &Self) -> Result<bool, RequestError> {
-        if !self.is_same_name(other) {
-            return Ok(false);
-        }
-        self.check_digest(other.digest).map(|()| true)
-    }
-
-    /// Checks that a submission with this token was requested by the same payload.
-    fn check_digest(&self, digest: u64) -> Result<(), RequestError> {
-        if self.digest == digest {
-            return Ok(());
-        }
-        Err(self.taken())
-    }
-
-    /// The error that the token names another submission.
-    fn taken(&self) -> RequestError {
-        let text = format!("token `{}` names another submission", self.name);
-        RequestError::new(errno::EEXIST, text)
-    }
-
-    /// The complete submission that this token names.
-    fn known(&self, cx: &mut Context) -> Option<StoredSubmission> {
-        let expired = cx.now - TOKEN_LIFETIME_S;
-        cx.read_store(|store| store.submission(self.userid, &self.name, expired))
-    }
-
-    /// The jobs of the submission that is known by this token.
-    fn read(&self, known: &StoredSubmission) -> Result<Accepted, RequestError> {
-        self.check_digest(known.digest)?;
-        Ok(self.stored(known)?.into())
-    }
-
-    fn stored(&self, known: &StoredSubmission) -> Result<StoredJobs, RequestError> {
-        serde_json::from_str(&known.result).map_err(|error| {
-            let name = &self.name;
-            let text = format!("the result of submission `{name}` cannot be read: {error}");
-            RequestError::new(errno::EIO, text)
-        })
-    }
-}
-
-/// A digest of a request's content that does not depend on the program's version (FNV-1a).
-fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-/// A digest of the submissions of a list, whatever the parts in which they come. Like [`digest`] it depends on nothing but
-/// them, and it takes a tenth of the time.
-#[derive(Debug, Clone, Copy)]
-struct ListDigest(u64);
-
-impl Default for ListDigest {
-    fn default() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-}
-
-impl ListDigest {
-    fn add(&mut self, text: &str) {
-        let mut hash = self.mixed(text.len() as u64);
-        let mut words = text.as_bytes().chunks_exact(8);
-        for word in &mut words {
-            let word = <[u8; 8]>::try_from(word).map_or(0, u64::from_le_bytes);
-            hash = Self(hash).mixed(word);
-        }
-        for byte in words.remainder() {
-            hash = Self(hash).mixed(u64::from(*byte));
-        }
-        self.0 = hash;
-    }
-
-    fn mixed(self, word: u64) -> u64 {
-        let product = (self.0 ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        product ^ (product >> 32)
-    }
-}
 
 /// The form of the response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -825,76 +612,6 @@ impl Submission {
             cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
         }
         payload
-    }
-}
-
-/// The error of a part whose submission is not open.
-fn no_such_submission(part: &SubmitPartRequest<'_>) -> RequestError {
-    let text = format!(
-        "part {} of token `{}`: no submission in parts is open under it; it was rejected, or no part came for \
-         {PART_TIMEOUT_S} s: expected part 0",
-        part.part, &*part.token
-    );
-    RequestError::new(errno::ENOENT, text)
-}
-
-/// A submission in parts under the token of a complete one.
-#[derive(Debug)]
-struct Repetition {
-    token: Token,
-    origin: Option<Vec<u8>>,
-    /// The number of the next part.
-    next: u64,
-    digest: ListDigest,
-    /// The results of the complete one that are not in a response yet.
-    left: VecDeque<StoredResult>,
-    /// When it is forgotten unless a part comes.
-    due: f64,
-}
-
-impl Repetition {
-    /// The response to the next part, and whether it is the last one.
-    fn answer(&mut self, part: &SubmitPartRequest<'_>) -> Result<(Vec<u8>, bool), RequestError> {
-        if part.part != self.next {
-            return Err(no_such_submission(part));
-        }
-        self.next += 1;
-        let mut response = SubmitResultsText::of_part();
-        for job in &part.jobs {
-            self.digest.add(job.0);
-            let result = self.next_result().ok_or_else(|| self.token.taken())?;
-            match result {
-                StoredResult::Each(id, _) => {
-                    response.begin_id();
-                    response.push_id(id);
-                    response.end_id();
-                }
-                StoredResult::Ids(first, count) => {
-                    response.begin_ids();
-                    for id in copies(first, count) {
-                        response.push_id(id);
-                    }
-                    response.end_ids();
-                }
-                StoredResult::Error(text) => response.push_error(&text),
-            }
-        }
-        if !part.more {
-            self.token.check_digest(self.digest.0)?;
-        }
-        Ok((response.take_part_payload(), !part.more))
-    }
-
-    fn next_result(&mut self) -> Option<StoredResult> {
-        let result = self.left.pop_front()?;
-        if let StoredResult::Each(id, count) = result {
-            if count > 1 {
-                let left = StoredResult::Each(id.successor(), count - 1);
-                self.left.push_front(left);
-            }
-            return Some(StoredResult::Each(id, 1));
-        }
-        Some(result)
     }
 }
 

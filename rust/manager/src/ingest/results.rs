@@ -1,0 +1,101 @@
+//! The jobs of a submission: as its response and as the store tell them.
+
+use penstock_flux::Payload as _;
+use penstock_flux::job_ingest::{
+    SubmitCopiesResponse, SubmitManyResponse, SubmitResponse, SubmitResult,
+};
+use penstock_jobspec::job_id::JobId;
+use serde::{Deserialize, Serialize};
+
+/// The jobs of a request.
+pub(super) enum Accepted {
+    One(JobId),
+    Copies(Vec<JobId>),
+    Many(Vec<SubmitResult>),
+}
+
+impl Accepted {
+    pub(super) fn into_payload(self) -> Vec<u8> {
+        match self {
+            Self::One(id) => SubmitResponse { id }.to_payload(),
+            Self::Copies(ids) => SubmitCopiesResponse { ids }.to_payload(),
+            Self::Many(results) => SubmitManyResponse { results }.to_payload(),
+        }
+    }
+}
+
+/// The jobs of a request as the store has them. The ids of one submission follow each other: the first one and their
+/// number tell them.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StoredJobs {
+    One(JobId),
+    Copies(JobId, usize),
+    Many(Vec<StoredResult>),
+}
+
+/// One submission of several.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StoredResult {
+    Ids(JobId, usize),
+    /// In the store alone: submissions of one job each that follow each other.
+    Each(JobId, usize),
+    Error(String),
+}
+
+/// The results of a list, with few entries: it may have a million jobs.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    pub(super) list: Vec<StoredResult>,
+    /// The id with which a job continues the last entry.
+    next: Option<JobId>,
+}
+
+impl Results {
+    pub(super) fn push(&mut self, result: StoredResult) {
+        self.next = match (result, self.list.last_mut()) {
+            (StoredResult::Ids(id, 1), Some(StoredResult::Each(_, count)))
+                if self.next == Some(id) =>
+            {
+                *count += 1;
+                Some(id.successor())
+            }
+            (StoredResult::Ids(id, 1), _) => {
+                self.list.push(StoredResult::Each(id, 1));
+                Some(id.successor())
+            }
+            (result, _) => {
+                self.list.push(result);
+                None
+            }
+        };
+    }
+}
+
+pub(super) fn copies(first: JobId, count: usize) -> Vec<JobId> {
+    let ids = std::iter::successors(Some(first), |id| Some(id.successor()));
+    ids.take(count).collect()
+}
+
+impl From<StoredJobs> for Accepted {
+    fn from(stored: StoredJobs) -> Self {
+        match stored {
+            StoredJobs::One(id) => Self::One(id),
+            StoredJobs::Copies(first, count) => Self::Copies(copies(first, count)),
+            StoredJobs::Many(results) => {
+                let results = results.into_iter().flat_map(|result| match result {
+                    StoredResult::Ids(first, count) => {
+                        vec![SubmitResult::Ids(copies(first, count))]
+                    }
+                    StoredResult::Each(first, count) => {
+                        let ids = copies(first, count).into_iter();
+                        ids.map(|id| SubmitResult::Ids(vec![id])).collect()
+                    }
+                    StoredResult::Error(error) => vec![SubmitResult::Error(error)],
+                });
+                Self::Many(results.collect())
+            }
+        }
+    }
+}
