@@ -38,7 +38,7 @@ DrainMode = Literal["update", "overwrite", "force-overwrite"]
 """The effect of a drain on the reason (and the time) of a target that is already drained."""
 UndrainMode = Literal["force"]
 """`force` skips targets that are not drained."""
-ListOrder = Literal["newest", "state"]
+ListOrder = Literal["newest", "state", "pending"]
 """The order of a list of jobs: the newest first, or by state as `penstock jobs` has it."""
 
 

@@ -109,10 +109,10 @@ def _list_jobs(
     payload: dict[str, Any] = {"max_entries": max_entries, "attrs": list(attrs), "since": since}
     if skip:
         payload["skip"] = skip
-    if order != "newest":
-        payload["order"] = order
     if ids is not None:
         payload["ids"] = list(ids)
+    if ids is None or order != "newest":
+        payload["order"] = order
     if constraint is not None:
         payload["constraint"] = constraint
     return StreamCall(topics.job_list.LIST, payload, read_rows)
@@ -326,7 +326,8 @@ class Methods:
             since: Of the inactive jobs, only those that ended after this time (seconds since the
                 epoch).
             order: `newest` first; or by `state`: running jobs, the last to start first, then
-                pending ones by position, then inactive ones, the last to end first.
+                pending ones by position, then inactive ones, the last to end first; or `pending`
+                jobs before the running ones.
             skip: The number of jobs to leave out at the begin, for a page of the list.
         """
         return _read_jobs(_list_jobs(ids, constraint, max_entries, since, ("all",), order, skip))

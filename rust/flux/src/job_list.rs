@@ -33,7 +33,7 @@ pub struct ElasticAnnotation {
     pub released: Option<IdSet>,
 }
 
-/// `job-list.list`: a stream of rows, the newest job first unless another order is requested.
+/// `job-list.list`: a stream of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ListRequest<'a> {
     /// The greatest number of rows; 0 for any.
@@ -52,7 +52,7 @@ pub struct ListRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<JobId>>,
     /// The order of the rows (Penstock's own).
-    #[serde(default, skip_serializing_if = "ListOrder::is_newest")]
+    #[serde(default, skip_serializing_if = "ListOrder::is_pending")]
     pub order: ListOrder,
     /// The number of rows to leave out at the begin, for pages of a list (Penstock's own).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -68,8 +68,11 @@ fn is_zero(number: &usize) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListOrder {
-    /// The newest job first.
+    /// The order of Flux, whose clients request none: pending jobs by position; then running ones, the last to start first;
+    /// then inactive ones, the last to end first. Jobs that the request names come in its order.
     #[default]
+    Pending,
+    /// The newest job first.
     Newest,
     /// Running jobs, the last to start first; then pending ones by position; then inactive ones, the last to end first.
     State,
@@ -78,8 +81,8 @@ pub enum ListOrder {
 impl ListOrder {
     /// Whether this is the default.
     #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
-    fn is_newest(&self) -> bool {
-        *self == Self::Newest
+    fn is_pending(&self) -> bool {
+        *self == Self::Pending
     }
 }
 

@@ -7,9 +7,8 @@ use penstock_flux::job_manager::{QueueStats, ResultStats, StageStats, StateStats
 use penstock_flux::{Histogram, eventlog};
 use serde_json::{Map, Value};
 
-use crate::context::milliseconds;
 use crate::ended::{End, EndedJobs};
-use crate::event::Event;
+use crate::event::{Event, EventTime};
 use crate::record::Record;
 use crate::state::{JobResult, State};
 
@@ -33,7 +32,7 @@ pub struct Tally {
 
 /// The end of an inactive job.
 pub(crate) fn end_of(record: &Record) -> End {
-    (milliseconds(record.t_inactive()), record.id())
+    (EventTime::new(record.t_inactive()), record.id())
 }
 
 fn index(bit: u8) -> usize {

@@ -99,7 +99,7 @@ impl EndedRows {
         jobs.push(EndedJob {
             id: record.id(),
             spec: record.spec().key,
-            end_ms: milliseconds(record.t_inactive()),
+            end: record.t_inactive(),
         });
         if jobs.len() >= ENDED_JOBS_PER_ROW {
             storage.run(|store| store.add_ended_jobs(class, jobs));

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 
 use penstock_jobspec::job_id::JobId;
 
+use crate::event::EventTime;
+
 /// The greatest number of jobs in one chunk.
 const MAX_CHUNK_JOBS: usize = 512;
 
-/// The end of an inactive job in milliseconds, and its id.
-pub(crate) type End = (u64, JobId);
+/// The end of an inactive job, and its id.
+pub(crate) type End = (EventTime, JobId);
 
 /// An inactive job.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +110,13 @@ mod tests {
 
     use penstock_jobspec::job_id::JobId;
 
-    use super::{EndedJobs, MAX_CHUNK_JOBS};
+    use super::{End, EndedJobs, EventTime, MAX_CHUNK_JOBS};
+
+    /// The end of a job at this step: two steps have the same time.
+    fn end(step: u64, id: u64) -> End {
+        let step = u32::try_from(step / 2).unwrap();
+        (EventTime::new(f64::from(step)), JobId::new(id))
+    }
 
     #[test]
     fn the_index_is_a_sorted_map() {
@@ -126,12 +134,12 @@ mod tests {
             } else {
                 random(step + 1)
             };
-            let end = (time / 2, JobId::new(random(3)));
+            let end = end(time, random(3));
             let class = u32::try_from(random(5)).unwrap();
             let class = *model.entry(end).or_insert(class);
             jobs.insert(end, class);
             for _ in 0..random(2 + 2 * step / (3 * most)) {
-                let end = (random(step + 1) / 2, JobId::new(random(3)));
+                let end = self::end(random(step + 1), random(3));
                 assert_eq!(jobs.remove(end), model.remove(&end));
             }
             if step >= 3 * most
@@ -164,7 +172,7 @@ mod tests {
         let mut jobs = EndedJobs::default();
         let most = 8 * MAX_CHUNK_JOBS as u64;
         for id in 0..most {
-            jobs.insert((id / 3, JobId::new(id)), 0);
+            jobs.insert(end(id, id), 0);
         }
         let capacity: usize = jobs.chunks.iter().map(Vec::capacity).sum();
         assert_eq!(capacity as u64, most);

@@ -11,6 +11,23 @@ use penstock_flux::eventlog::{self, Exception, ResourceAdd, ResourceRemove};
 
 use crate::spec::Spec;
 
+/// The time of an event, in an order: exact, for events of one moment follow each other by less than a microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EventTime(u64);
+
+impl EventTime {
+    /// This time in seconds since the epoch; an earlier one, or none at all, is the epoch.
+    pub(crate) fn new(seconds: f64) -> Self {
+        // The bits of positive floats are in their order.
+        Self(if seconds > 0.0 { seconds.to_bits() } else { 0 })
+    }
+
+    /// The time in seconds since the epoch.
+    pub(crate) fn seconds(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
 /// The value that an event makes effective.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {

@@ -9,10 +9,11 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::census::{Census, end_of};
-use crate::context::{Context, milliseconds, seconds};
+use crate::context::Context;
 use crate::effect::Effect;
 use crate::ended::End;
 use crate::error::Error;
+use crate::event::EventTime;
 use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
 use crate::settings::Settings;
@@ -130,7 +131,7 @@ impl Excess {
             .num
             .map(|num| usize::try_from(num).unwrap_or(usize::MAX));
         let surplus = num.map_or(0, |num| inactive.len().saturating_sub(num));
-        let latest = self.age.map(|age| milliseconds(now - age));
+        let latest = self.age.map(|age| EventTime::new(now - age));
         let excess = inactive
             .iter()
             .enumerate()
@@ -357,9 +358,9 @@ impl Purger {
         if num.is_some_and(|num| inactive.len() as u64 > num) {
             return Some(soonest);
         }
-        let oldest = inactive.iter().next().map(|(end, _)| seconds(end))?;
+        let oldest = inactive.iter().next().map(|(end, _)| end.seconds())?;
         let age = age?;
-        // One more millisecond, since the ends are rounded down.
+        // One more millisecond, since the difference of two times is rounded.
         Some((oldest + age + 0.001).max(soonest))
     }
 

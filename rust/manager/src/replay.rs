@@ -16,7 +16,7 @@ use crate::depend::Dependencies;
 use crate::dialogue::{AllocState, Dialogue, ExecState};
 use crate::elastic::Elastic;
 use crate::error::Error;
-use crate::event::Event;
+use crate::event::{Event, EventTime};
 use crate::exec::ExecPeer;
 use crate::hooks::Hooks;
 use crate::jobs::{Job, is_evictable};
@@ -329,8 +329,11 @@ impl Restored {
         self.cx.jobs.record_evicted(id);
         self.elastic.observe(id);
         let result = JobResult::of_bit(class.result);
-        self.census
-            .enter_ended(class.queue.as_deref(), result, (job.end_ms, id));
+        self.census.enter_ended(
+            class.queue.as_deref(),
+            result,
+            (EventTime::new(job.end), id),
+        );
     }
 
     /// The facts of a job by its events.

@@ -45,8 +45,13 @@ fn rest(bench: &mut Bench, mut out: Vec<Message>) -> (Vec<u64>, usize) {
     (ids(&out), parts)
 }
 
+/// The response to a list request: with the newest job first, unless the request has ids or another order.
 fn list(bench: &mut Bench, peer: &str, payload: &Value) -> Vec<Message> {
-    bench.request_as(peer, OWNER, "job-list.list", payload, STREAMING)
+    let mut payload = payload.clone();
+    if payload.get("ids").is_none() && payload.get("order").is_none() {
+        payload["order"] = "newest".into();
+    }
+    bench.request_as(peer, OWNER, "job-list.list", &payload, STREAMING)
 }
 
 #[test]
@@ -351,6 +356,44 @@ fn running_and_inactive_jobs_come_latest_first() {
     assert_eq!(ordered(&mut bench, &["active"]), expected[..2]);
 }
 
+/// As Flux's clients list jobs: without an order.
+#[test]
+fn without_an_order_pending_jobs_come_first_then_running_ones_then_the_last_to_end() {
+    let directory = Directory::new("order");
+    let mut bench = directory.open(settings(), 1_900_000_000.0);
+    let ids_of = |bench: &mut Bench, limit: usize| {
+        let payload = json!({"attrs": ["id"], "max_entries": limit});
+        let out = bench.request_as("flux", OWNER, "job-list.list", &payload, STREAMING);
+        rest(bench, out).0
+    };
+    let jobs: Vec<u64> = (0..6).map(|_| bench.submit(&json!({})).0).collect();
+    // They end in one moment, in another order than that of their ids.
+    let ended: Vec<u64> = [4, 1, 3, 0].map(|index| jobs[index]).to_vec();
+    let cancel = |id: &u64| json!({"id": id, "type": "cancel", "severity": 0, "note": ""});
+    let moment = bench.now;
+    for id in &ended {
+        bench.now = moment;
+        bench.request("job-manager.raise", &cancel(id));
+    }
+    bench.scheduler(None);
+    bench.executor();
+    let running = bench.running(&json!({}));
+    let mut expected = vec![jobs[2], jobs[5], running];
+    expected.extend(ended.iter().rev());
+    assert_eq!(ids_of(&mut bench, 0), expected);
+    for limit in 1..expected.len() {
+        assert_eq!(ids_of(&mut bench, limit), expected[..limit]);
+    }
+    // The rows after the end of one of them are those that ended later.
+    let since = bench.row(ended[1])["t_inactive"].clone();
+    let later = json!({"attrs": ["id"], "since": since, "constraint": {"states": ["inactive"]}});
+    let out = bench.request_as("flux", OWNER, "job-list.list", &later, STREAMING);
+    assert_eq!(rest(&mut bench, out).0, [ended[3], ended[2]]);
+    drop(bench);
+    let mut bench = directory.open(settings(), 1_900_000_100.0);
+    assert_eq!(ids_of(&mut bench, 0)[3..], expected[3..]);
+}
+
 #[test]
 fn a_listing_by_state_ends_at_jobs_that_ended_too_early() {
     let mut bench = Bench::new();
@@ -392,7 +435,7 @@ fn an_order_has_a_name_and_excludes_ids() {
     assert_eq!(rejection(&out), (22, text.to_owned()));
     let out = list(&mut bench, "a", &json!({"order": "oldest"}));
     assert_eq!(rejection(&out).0, 71);
-    assert!(rejection(&out).1.contains("`newest` or `state`"));
+    assert!(rejection(&out).1.contains("`pending`, `newest`, `state`"));
 }
 
 #[test]
@@ -410,7 +453,7 @@ fn a_guest_lists_and_awaits_its_own_jobs_unless_all_are_visible() {
         let mut ask = |userid, topic: &str, payload: Value, flags| {
             bench.request_as("x", userid, topic, &payload, flags)
         };
-        let all = json!({"attrs": ["id"]});
+        let all = json!({"attrs": ["id"], "order": "newest"});
         let listed = ids(&ask(7, "job-list.list", all.clone(), STREAMING));
         let by_state = json!({"attrs": ["id"], "order": "state"});
         let ordered = ids(&ask(7, "job-list.list", by_state, STREAMING)).len();

@@ -55,7 +55,7 @@ fn ids(out: &[Message]) -> Vec<u64> {
 }
 
 fn listed(bench: &mut Bench) -> Vec<u64> {
-    let list = json!({"max_entries": 0, "attrs": []});
+    let list = json!({"max_entries": 0, "attrs": [], "order": "newest"});
     let mut out = bench.request_as("lister", OWNER, "job-list.list", &list, STREAMING);
     out.extend(bench.rest());
     rows(&out)
@@ -370,7 +370,7 @@ fn a_listing_and_a_cancellation_of_all_leave_out_jobs_that_appear_meanwhile() {
         out.extend(bench.pass(0.0));
     }
     let (late, _) = bench.submit(&json!({}));
-    let list = json!({"max_entries": 0, "attrs": []});
+    let list = json!({"max_entries": 0, "attrs": [], "order": "newest"});
     out.extend(bench.request_as("lister", OWNER, "job-list.list", &list, STREAMING));
     let cancel = json!({"all": true, "type": "cancel", "severity": 0, "note": ""});
     out.extend(bench.request("job-manager.raise", &cancel));

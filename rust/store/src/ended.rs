@@ -20,14 +20,14 @@ pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
 const JOB_BYTES: usize = 24;
 
 /// An ended job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndedJob {
     /// The job.
     pub id: JobId,
     /// Key of its jobspec.
     pub spec: i64,
-    /// When it ended, in milliseconds since the epoch.
-    pub end_ms: u64,
+    /// When it ended, in seconds since the epoch.
+    pub end: f64,
 }
 
 /// The queue and the result of ended jobs.
@@ -40,7 +40,7 @@ pub struct EndedClass {
 }
 
 /// Ended jobs with their classes, in the order of their ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndedJobs {
     classes: Vec<EndedClass>,
     /// Each with the index of its class.
@@ -99,13 +99,13 @@ fn decode(bytes: &[u8]) -> Option<EndedJob> {
     Some(EndedJob {
         id: JobId::new(next()?),
         spec: next()?.cast_signed(),
-        end_ms: next()?,
+        end: f64::from_bits(next()?),
     })
 }
 
 /// The jobs as a row has them.
 pub(crate) fn encode(jobs: &[EndedJob]) -> Vec<u8> {
-    let words = |job: &EndedJob| [job.id.get(), job.spec.cast_unsigned(), job.end_ms];
+    let words = |job: &EndedJob| [job.id.get(), job.spec.cast_unsigned(), job.end.to_bits()];
     let words = jobs.iter().flat_map(words);
     words.flat_map(u64::to_le_bytes).collect()
 }

@@ -23,10 +23,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 5] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5];
+const MIGRATIONS: [&str; 6] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 5;
+pub(crate) const FORMAT_VERSION: i64 = 6;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -94,6 +94,11 @@ CREATE TABLE ended_jobs (
     result INTEGER NOT NULL,
     jobs BLOB NOT NULL
 );
+";
+
+/// The ends of ended jobs are exact. The next start reads them from the eventlogs.
+const FORMAT_6: &str = "
+DELETE FROM ended_jobs;
 ";
 
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.

@@ -85,7 +85,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 5"
+        "store: the database has format 99, this program reads formats 1 to 6"
     );
 }
 
@@ -338,7 +338,7 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
     let ended = |id: u64| EndedJob {
         id: job(id),
         spec: 1,
-        end_ms: 1000 + id,
+        end: 1000.0 + id as f64,
     };
     let (done, failed) = (class(None, 1), class(Some("batch"), 2));
     store.add_ended_jobs(&done, &[5, 6, 3].map(ended)).unwrap();
@@ -384,7 +384,7 @@ fn a_row_of_ended_jobs_goes_with_the_last_of_its_jobs() {
     let ended = |id: u64| EndedJob {
         id: job(id),
         spec: 1,
-        end_ms: 1,
+        end: 1.0,
     };
     store.add_ended_jobs(&class, &[4, 6].map(ended)).unwrap();
     for (id, is_left) in [(4, true), (6, true), (5, false)] {

@@ -19,7 +19,9 @@ use super::filter::Filter;
 use super::row::{Attrs, row};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
-use crate::context::{Context, milliseconds};
+use crate::context::Context;
+use crate::ended::End;
+use crate::event::EventTime;
 use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
@@ -50,7 +52,7 @@ enum ListingPosition {
     /// The active jobs in their order, after which come the inactive ones.
     Active(std::vec::IntoIter<JobId>),
     /// The inactive jobs that ended before one, the last to end first.
-    Inactive(Option<(u64, JobId)>),
+    Inactive(Option<End>),
 }
 
 /// The first active jobs of a listing by state: there is no index of them, which every pending job would pay for.
@@ -60,15 +62,17 @@ struct ActiveOrder {
     below: Bound<JobId>,
     /// The greatest possible number of active jobs among these; `None` before the first slice.
     left: Option<u64>,
-    running: Smallest<(Reverse<u64>, JobId)>,
+    order: ListOrder,
+    running: Smallest<(Reverse<EventTime>, JobId)>,
     pending: Smallest<(Reverse<Option<u32>>, JobId)>,
 }
 
 impl ActiveOrder {
-    fn new(limit: usize) -> Self {
+    fn new(order: ListOrder, limit: usize) -> Self {
         Self {
             below: Bound::Unbounded,
             left: None,
+            order,
             running: Smallest::new(limit),
             pending: Smallest::new(limit),
         }
@@ -79,7 +83,7 @@ impl ActiveOrder {
         match record.state() {
             State::Inactive => {}
             State::Run | State::Cleanup => {
-                let start = Reverse(milliseconds(record.t_run()));
+                let start = Reverse(EventTime::new(record.t_run()));
                 self.running.add((start, record.id()));
             }
             State::Sched => {
@@ -95,7 +99,11 @@ impl ActiveOrder {
     fn into_ids(self) -> std::vec::IntoIter<JobId> {
         let running = self.running.sorted().map(|(_, id)| id);
         let pending = self.pending.sorted().map(|(_, id)| id);
-        running.chain(pending).collect::<Vec<_>>().into_iter()
+        let ids: Vec<_> = match self.order {
+            ListOrder::State => running.chain(pending).collect(),
+            ListOrder::Pending | ListOrder::Newest => pending.chain(running).collect(),
+        };
+        ids.into_iter()
     }
 }
 
@@ -204,10 +212,13 @@ impl Listing {
                 let text = "`ids` and `order` exclude each other";
                 return Err(RequestError::invalid(text.to_owned()));
             }
-            (Some(ids), ListOrder::Newest) => ListingPosition::Unchecked(ids, 0),
+            (Some(ids), ListOrder::Pending | ListOrder::Newest) => {
+                ListingPosition::Unchecked(ids, 0)
+            }
             (None, ListOrder::Newest) => ListingPosition::Below(Bound::Unbounded),
-            (None, ListOrder::State) => {
-                ListingPosition::Ordering(ActiveOrder::new(left.saturating_add(list.skip)))
+            (None, order @ (ListOrder::State | ListOrder::Pending)) => {
+                let limit = left.saturating_add(list.skip);
+                ListingPosition::Ordering(ActiveOrder::new(order, limit))
             }
         };
         Ok(Self {
@@ -286,7 +297,7 @@ impl Listing {
                 }
                 ListingPosition::Ordering(order) => self.order(order, &cx.jobs, census, effort),
                 ListingPosition::Inactive(next) => {
-                    let since = milliseconds(self.since);
+                    let since = EventTime::new(self.since);
                     let ended = census.inactive().before(*next);
                     let ended = ended.take_while(|(end, _)| *end >= since);
                     let ended = ended.inspect(|key| *next = Some(*key));
@@ -392,7 +403,7 @@ pub(crate) struct Listings {
 }
 
 impl Listings {
-    /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first unless the request has an `order`.
+    /// `job-list.list`: a stream of `{"jobs": [row…]}`, in the order of Flux unless the request has an `order`.
     pub(crate) fn list(
         &mut self,
         cx: &mut Context,

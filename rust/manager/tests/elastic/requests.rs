@@ -30,7 +30,7 @@ fn an_extension_waits_in_the_queue_and_joins_the_job() {
     let found = bench.request("job-info.lookup", &json!({"id": job, "keys": ["R"]}));
     let r: Value = serde_json::from_str(body(&found[0])["R"].as_str().unwrap()).unwrap();
     assert_eq!(r["execution"]["R_lite"][0]["rank"], "0-5");
-    let there = json!({"constraint": {"hostlist": ["n5"]}, "attrs": ["id"]});
+    let there = json!({"constraint": {"hostlist": ["n5"]}, "attrs": ["id"], "order": "newest"});
     let listed = bench.stream("job-list.list", &there);
     let listed = body(&listed[0])["jobs"].as_array().unwrap().clone();
     assert_eq!(listed, [json!({ "id": request }), json!({ "id": job })]);
