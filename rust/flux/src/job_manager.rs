@@ -142,10 +142,10 @@ pub struct UpdateRequest {
 /// `job-manager.purge`: removes inactive jobs from the store. `ids` is Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PurgeRequest {
-    /// Purges jobs that have been inactive for longer than this, in seconds; negative for no limit.
+    /// Purges jobs that have been inactive for longer than this, in seconds; -1 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_limit: Option<f64>,
-    /// Purges the oldest inactive jobs beyond this number; negative for no limit.
+    /// Purges the oldest inactive jobs beyond this number; -1 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_limit: Option<i64>,
     /// Purges these jobs.

@@ -176,9 +176,10 @@ impl Purger {
             }
             Selection::Unchecked(Vec::new(), ids.into_iter())
         } else {
-            // Without a key for a limit all inactive jobs go. Flux's command always sends both: negative is no limit, and
+            // Without a key for a limit all inactive jobs go. Flux's command always sends both: -1 is no limit, and
             // without one no job goes.
             let is_all = purge.age_limit.is_none() && purge.num_limit.is_none();
+            check_limits(&purge)?;
             let age = purge.age_limit.filter(|age| *age >= 0.0);
             let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
             let num = num.or(is_all.then_some(0));
@@ -368,6 +369,22 @@ impl Purger {
     pub(crate) fn take_purged(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.purged)
     }
+}
+
+/// Checks that each limit is -1, for none, or at least 0.
+fn check_limits(purge: &PurgeRequest) -> Result<(), RequestError> {
+    let is_valid = |limit: f64| limit >= 0.0 || limit.to_bits() == (-1.0_f64).to_bits();
+    let age = purge.age_limit.filter(|age| !is_valid(*age));
+    if let Some(age) = age {
+        let text = format!("the age limit must be at least 0 s, or -1 for none, not {age}");
+        return Err(RequestError::invalid(text));
+    }
+    let num = purge.num_limit.filter(|num| *num < -1);
+    if let Some(num) = num {
+        let text = format!("the num limit must be at least 0, or -1 for none, not {num}");
+        return Err(RequestError::invalid(text));
+    }
+    Ok(())
 }
 
 /// The response to a request that removes or counts this number of jobs.

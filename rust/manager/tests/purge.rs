@@ -31,9 +31,36 @@ fn purged(bench: &mut Bench) -> Vec<u64> {
 }
 
 fn known(bench: &mut Bench) -> Vec<u64> {
-    let out = bench.stream("job-list.list", &json!({"attrs": ["id"]}));
+    let out = bench.stream(
+        "job-list.list",
+        &json!({"attrs": ["id"], "order": "newest"}),
+    );
     let jobs = body(&out[0])["jobs"].as_array().unwrap().clone();
     jobs.iter().map(|job| job["id"].as_u64().unwrap()).collect()
+}
+
+/// As Flux does.
+#[test]
+fn a_limit_below_none_is_rejected() {
+    let mut bench = Bench::new();
+    bench.submit(&json!({}));
+    for (limits, text) in [
+        (
+            json!({"age_limit": -1.0, "num_limit": -42, "batch": 50}),
+            "the num limit must be at least 0, or -1 for none, not -42",
+        ),
+        (
+            json!({"age_limit": -0.5, "num_limit": 2}),
+            "the age limit must be at least 0 s, or -1 for none, not -0.5",
+        ),
+    ] {
+        for force in [false, true] {
+            let mut payload = limits.clone();
+            payload["force"] = force.into();
+            let out = bench.request("job-manager.purge", &payload);
+            assert_eq!(rejection(&out), (22, text.to_owned()));
+        }
+    }
 }
 
 #[test]
@@ -375,7 +402,7 @@ fn lists_filter_by_hosts_ranks_results_and_times() {
     let (pending, _) = bench.submit(&json!({}));
     let late = bench.row(ids[1])["t_run"].as_f64().unwrap();
     let mut listed = |constraint: Value| {
-        let payload = json!({"attrs": ["id"], "constraint": constraint});
+        let payload = json!({"attrs": ["id"], "constraint": constraint, "order": "newest"});
         let out = bench.request_as("x", OWNER, "job-list.list", &payload, STREAMING);
         if out[0].errnum() == 22 {
             return Err(rejection(&out).1);
