@@ -3,8 +3,8 @@
 use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value, json};
 
-/// Adds the defaults of Flux's shell to a jobspec: clients can write to the standard input of its tasks, and output is
-/// retained by task. An invalid jobspec stays as it is.
+/// Adds the defaults of Flux's shell to a jobspec: clients can write to the standard input of its tasks, output is
+/// retained by task, and a task that a signal has ended counts with the exit code of a shell. An invalid jobspec stays as it is.
 pub(crate) fn add(text: String) -> String {
     let Ok(jobspec) = Jobspec::from_json(&text) else {
         return text;
@@ -18,6 +18,10 @@ pub(crate) fn add(text: String) -> String {
         return text;
     };
     add_input(options);
+    if let Some(options) = options.as_object_mut() {
+        let exit_code = options.entry("signal-exit-code");
+        exit_code.or_insert_with(|| true.into());
+    }
     if jobspec.ntasks() > 1 && !has(options.get("pty")) {
         label_output(options);
     }
@@ -90,11 +94,18 @@ mod tests {
     }
 
     #[test]
+    fn signals_count_as_exit_codes_unless_the_jobspec_says_otherwise() {
+        let option = |given: &Value| options(1, given)["signal-exit-code"].clone();
+        assert_eq!(option(&json!({})), true);
+        assert_eq!(option(&json!({"signal-exit-code": 0})), 0);
+    }
+
+    #[test]
     fn standard_input_can_be_written_unless_the_jobspec_says_otherwise() {
-        let service = json!({"input": {"stdin": {"type": "service"}}});
-        assert_eq!(options(1, &json!({})), service);
-        let file = json!({"input": {"stdin": {"type": "file", "path": "x"}}});
-        assert_eq!(options(1, &file), file);
+        let input = |given: &Value| options(1, given)["input"].clone();
+        assert_eq!(input(&json!({})), json!({"stdin": {"type": "service"}}));
+        let file = json!({"stdin": {"type": "file", "path": "x"}});
+        assert_eq!(input(&json!({ "input": file })), file);
     }
 
     #[test]

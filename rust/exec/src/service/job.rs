@@ -16,7 +16,7 @@ use super::journal::Intent;
 use super::parsed_jobspec::ParsedJobspec;
 use super::plan::Plan;
 use super::pmix_server::PmixServer;
-use super::shell_options::Warning;
+use super::shell_options::{StatusForm, Warning};
 use crate::error::Note;
 use crate::types::{JobId, ProcessId, SpawnFailure, Step, TaskRank, Usage, WaitStatus};
 
@@ -192,6 +192,7 @@ pub(super) struct Job {
     pub(super) redirected_to: Option<String>,
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
+    pub(super) status_form: StatusForm,
     /// Its PMIx server, if it needs one.
     pub(super) pmix: Option<PmixServer>,
     /// The process of that server. It is no task of the job.
@@ -238,6 +239,7 @@ impl Job {
             redirected_to: None,
             is_output_retained: false,
             warning: None,
+            status_form: StatusForm::Wait,
             pmix: None,
             pmix_process: None,
             presence: Presence::Absent,
@@ -365,10 +367,11 @@ impl Job {
         let mut ended = self.tasks.values().filter(is_ended).peekable();
         ended.peek()?;
         let counted = ended.filter(|task| !task.is_shrunk());
-        counted
-            .map(|task| wait_status(task.state))
-            .max()
-            .or(Some(0))
+        let status = |task: &Task| match self.status_form {
+            StatusForm::Wait => wait_status(task.state),
+            StatusForm::Shell => exit_status(wait_status(task.state)) << 8,
+        };
+        counted.map(status).max().or(Some(0))
     }
 
     /// When its tasks get the signal before the end of the allocation; `None` if they have got it or there is none.

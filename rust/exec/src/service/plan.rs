@@ -17,7 +17,7 @@ use super::job_directory::{self, DirectoryOwner, JobDirectory};
 use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
-use super::shell_options::{ShellOptions, Warning};
+use super::shell_options::{ShellOptions, StatusForm, Warning};
 use crate::EnvironmentBlock;
 use crate::error::Note;
 use crate::protocol::{Group, Guest, Output, TaskSpec};
@@ -71,6 +71,7 @@ pub(super) struct Plan {
     /// Whether output is retained.
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
+    pub(super) status_form: StatusForm,
     /// The job's directory, if its tasks use one.
     pub(super) directory: Option<JobDirectory>,
     /// The placement of each task, if the tasks need a PMIx server.
@@ -182,6 +183,7 @@ impl Plan {
             redirected_to: outputs.stdout.clone(),
             is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
             warning: options.warning,
+            status_form: options.status_form,
             directory: job_directory,
             pmix: options.is_pmix_requested.then_some(pmix_tasks),
         })

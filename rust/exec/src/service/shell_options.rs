@@ -56,6 +56,16 @@ impl Default for Warning {
     }
 }
 
+/// The status with which a task that a signal has ended counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum StatusForm {
+    /// Its wait status.
+    #[default]
+    Wait,
+    /// The exit code of a shell, 128 + N, as in Flux.
+    Shell,
+}
+
 /// The shell options of a job that the service carries out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ShellOptions {
@@ -69,6 +79,7 @@ pub(super) struct ShellOptions {
     /// The file mode creation mask, if the job has one of its own.
     pub(super) umask: Option<u32>,
     pub(super) is_pmix_requested: bool,
+    pub(super) status_form: StatusForm,
     /// The variables of `env-expand`: templates, filled in for each task.
     pub(super) variables: BTreeMap<String, String>,
 }
@@ -162,6 +173,10 @@ impl ShellOptions {
             warning: options.get("signal").map_or(Ok(None), warning)?,
             umask: options.get("umask").map_or(Ok(None), umask)?,
             is_pmix_requested: requested("pmix").is_some(),
+            status_form: match requested("signal-exit-code") {
+                Some(_) => StatusForm::Shell,
+                None => StatusForm::Wait,
+            },
             variables: requested("env-expand").map_or_else(|| Ok(BTreeMap::new()), variables)?,
         })
     }

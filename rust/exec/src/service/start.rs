@@ -17,6 +17,7 @@ use super::journal_writer::NextStep;
 use super::parsed_jobspec::ParsedJobspec;
 use super::plan::{Plan, pmix_directory};
 use super::pmix_server::PmixServer;
+use super::start_failure::complete_note;
 use super::state::{InstanceState, Outstanding, ReaperState, Service};
 use crate::error::Note;
 use crate::types::{JobId, TaskRank};
@@ -137,6 +138,8 @@ impl Service {
                 job.redirected_to.clone_from(&plan.redirected_to);
                 job.is_output_retained = plan.is_output_retained;
                 job.warning = plan.warning;
+                job.status_form = plan.status_form;
+                complete_note(job, &plan);
                 job.directory = plan.directory.as_ref().map(|directory| directory.owner);
                 job.plan = Some(plan);
             }

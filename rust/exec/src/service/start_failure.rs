@@ -7,6 +7,22 @@ use super::plan::{self, Plan};
 use crate::protocol::{Input, Output, TaskSpec};
 use crate::types::{SpawnFailure, Step, TaskRank};
 
+/// Names the program and the files of a failed task in the exception of a job, if that was raised without the plan.
+pub(super) fn complete_note(job: &mut Job, plan: &Plan) {
+    let note = |plan: Option<&Plan>| match (job.setup_failure(), job.exec_failure()) {
+        (Some(failure), _) => Some(setup_note(failure, plan, job)),
+        (None, Some((rank, failure))) => Some(exec_note(rank, failure, plan)),
+        (None, None) => None,
+    };
+    let (without_plan, completed) = (note(None), note(Some(plan)));
+    if let Some(completed) = completed
+        && let Some((_, note)) = &mut job.exception
+        && without_plan.as_ref() == Some(note)
+    {
+        *note = completed;
+    }
+}
+
 /// The note of the exception of a job of which a program could not be executed: of the first task with that failure.
 pub(super) fn exec_note(rank: TaskRank, failure: SpawnFailure, plan: Option<&Plan>) -> String {
     let spec = plan.and_then(|plan| plan.specs.get(rank.0 as usize));

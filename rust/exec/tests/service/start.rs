@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use penstock_exec::protocol::{Limit, Output, TaskSpec};
 use penstock_exec::service::journal::JournalContents;
-use penstock_exec::{SpawnFailure, Step, TaskRank};
+use penstock_exec::{SpawnFailure, Step, TaskRank, WaitStatus};
 use penstock_flux::role;
 use serde_json::json;
 
@@ -67,6 +67,77 @@ fn a_program_that_does_not_exist_has_status_127_and_ends_the_others() {
     assert_eq!(world.job(2).statuses, [126 << 8]);
     let note = "task 0: start failed: true: Permission denied";
     assert_eq!(world.job(2).notes, [note]);
+}
+
+/// The instance has gone before the failure was reported, or the service was killed.
+#[test]
+fn a_failure_of_which_a_later_request_learns_names_the_program_and_the_file() {
+    let cases = [
+        (
+            Step::Exec,
+            "task 1: start failed: true: No such file or directory",
+        ),
+        (Step::Chdir, "working directory `/work` does not exist"),
+    ];
+    for (step, note) in cases {
+        for is_killed in [false, true] {
+            let mut world = World::new();
+            world
+                .kernel
+                .fails
+                .insert(TaskRank(1), SpawnFailure { step, errno: 2 });
+            submit(&mut world, 1, 2);
+            world.deliver_to_service();
+            world.lose_connection();
+            if is_killed {
+                world.crash_service(0, 0);
+            }
+            world.run_reaper();
+            while world.deliver_to_reaper() || world.deliver_from_reaper() {}
+            world.restart();
+            assert_eq!(world.job(1).notes, [note], "{step:?}, {is_killed}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_counts_as_the_exit_code_of_a_shell_where_that_is_requested() {
+    let signaled = |signal| WaitStatus::Signaled {
+        signal,
+        core: false,
+    };
+    let ends = [
+        (json!({}), [signaled(15), exited(1)], 1 << 8),
+        (
+            json!({"signal-exit-code": true}),
+            [signaled(15), exited(1)],
+            143 << 8,
+        ),
+        (
+            json!({"signal-exit-code": 1}),
+            [signaled(9), exited(200)],
+            200 << 8,
+        ),
+        (
+            json!({"signal-exit-code": false}),
+            [signaled(9), exited(0)],
+            9,
+        ),
+    ];
+    for (options, [first, second], status) in ends {
+        let mut world = World::new();
+        let spec = with_options(jobspec(2, &["true"]), &options);
+        world.submit(1, spec, Some(resources(2)));
+        world.run();
+        world.end_process(0, first);
+        world.run();
+        // Also if another service reports it.
+        world.crash_service(0, 0);
+        world.restart();
+        world.end_process(0, second);
+        world.run();
+        assert_eq!(world.job(1).statuses, [status], "{options}");
+    }
 }
 
 #[test]
