@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from tests.simulation.plants import PLANTS, planted
@@ -10,6 +11,8 @@ from tests.simulation.run import run, shorten
 from tests.simulation.script import Script, Step
 
 SEEDS = range(1, 51)
+# Each script has shown a defect that is no longer there.
+SCRIPTS = sorted(Path(__file__).with_name("scripts").glob("*.txt"))
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +26,12 @@ def test_no_invariant_is_violated(seed):
     assert found.violation is None, "\n".join(
         [f"`make dst-daemon SEED={seed} N=1` shortens it", *found.log[-30:], str(found.violation)]
     )
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_the_script_of_an_earlier_defect_violates_nothing(path):
+    found = run(Script.parse(path.read_text()))
+    assert found.violation is None, "\n".join([*found.log[-30:], str(found.violation)])
 
 
 def test_a_run_is_replayed_exactly():

@@ -383,7 +383,13 @@ class SchedulerService:
         self._settings = settings
         self._alarm = Alarm(broker.clock)
         self.restarts = Restarts(
-            broker, self, title="sched", in_memory=True, max_pause_s=MAX_PAUSE_S
+            broker,
+            self,
+            title="sched",
+            in_memory=True,
+            # Its output may be lost with it.
+            answer_on_failure=True,
+            max_pause_s=MAX_PAUSE_S,
         )
         self.restarts.start()
 
