@@ -32,9 +32,9 @@ executed: set[str] = set()
 def _each_delivery_alone(real: Any) -> Any:
     """A response behind a commit that has failed is sent."""
 
-    def deliver(broker: Broker, deliveries: Any) -> None:
+    def deliver(broker: Broker, deliveries: Any, **options: Any) -> None:
         for each in deliveries:
-            real(broker, [each])
+            real(broker, [each], **options)
 
     return deliver
 

@@ -113,6 +113,11 @@ class _Attached:
     # Whether it is among the services whose output is due.
     is_due: bool = False
 
+    @property
+    def needs_commit(self) -> bool:
+        """Whether it is served, and gets only what the store has committed."""
+        return not self.in_memory and self.failure is None
+
 
 # The receiver of responses, and the routes and the matchtag of their request.
 _ResponseKey = tuple[int, tuple[bytes, ...], int]
@@ -197,6 +202,8 @@ class Broker:
         # Posted messages for the next exchange of a round.
         self._unrouted: deque[tuple[int, Batch]] = deque()
         self._store = _Store()
+        # The posted batches that tell nothing uncommitted, by `id`.
+        self._committed: dict[int, Batch] = {}
         # When each user has last sent something as a client, while that counts.
         self._requested_at: dict[int, float] = {}
         # Connections with queued messages that may tell what is not committed.
@@ -590,6 +597,7 @@ class Broker:
         except FAULTS as error:
             self.fail(self._store.peer, error)
             return
+        self._committed = {id(batch): batch for _, batch in (*self._posted, *self._unrouted)}
         # Services first: they act on their requests while clients read their responses.
         for remote in sorted(self._unflushed, key=lambda remote: remote.is_client):
             remote.flush()
@@ -605,7 +613,7 @@ class Broker:
         self._posted.clear()
         self._unrouted.clear()
         for peer, batch in posted:
-            if self._knows_committed(peer):
+            if self._knows_committed(peer) or id(batch) in self._committed:
                 self._posted.append((peer, batch))
                 continue
             for receiver, messages in self._router.route(peer, batch):
@@ -648,7 +656,8 @@ class Broker:
         while self._posted:
             peer, batch = self._posted.popleft()
             # A service posts nothing more before its messages that are posted already are routed.
-            if self._cores and not self._posted and not self._unrouted:
+            is_alone = not self._posted and not self._unrouted
+            if self._cores and is_alone and id(batch) not in self._committed:
                 count = max(count, self._exchange_in_rust(peer, batch, limit))
             else:
                 self._route(peer, batch)
@@ -668,12 +677,14 @@ class Broker:
         return count
 
     def _route(self, peer: int, batch: Batch) -> None:
+        is_committed = self._committed.pop(id(batch), None) is not None
         try:
-            deliveries = self._router.route(peer, batch)
+            routed = self._router.route(peer, batch)
         except FAULTS as error:
             self._contain_fault(peer, error)
         else:
-            self._deliver((peer, receiver, messages) for receiver, messages in deliveries)
+            deliveries = ((peer, receiver, messages) for receiver, messages in routed)
+            self._deliver(deliveries, is_committed=is_committed)
 
     def _exchange_in_rust(self, peer: int, batch: Batch, limit: int) -> int:
         """Routes messages, and those that services in Rust post in turn, to the other peers.
@@ -725,26 +736,44 @@ class Broker:
             for remote in list(self._sockets.values()):
                 await remote.wait_sent()
 
-    def _deliver(self, deliveries: Iterable[tuple[int, int, Batch]]) -> None:
+    def _deliver(
+        self, deliveries: Iterable[tuple[int, int, Batch]], *, is_committed: bool = False
+    ) -> None:
         """Passes on all messages that were routed at once, each batch with its sender and receiver.
 
         If a commit between them fails, the store's service has posted the messages behind it before
         that failure: they are not sent.
+
+        Args:
+            deliveries: the messages.
+            is_committed: whether they tell nothing that is uncommitted.
         """
         store = self._store
         for sender, peer, batch in deliveries:
             attached = self._services.get(peer)
             remote = self._sockets.get(peer)
-            if attached is not None and not attached.in_memory and attached.failure is None:
-                self.commit()
-            if sender == store.peer and self._store is not store:
+            if attached is not None and attached.needs_commit and not is_committed:
+                self._commit_posted()
+                is_committed = self._store is store
+            if sender == store.peer and self._store is not store and not is_committed:
                 failure = self._services[sender].failure
                 if failure is not None:
                     self._withhold(peer, batch, failure)
             elif attached is not None:
                 self._serve_batch(attached, batch)
             elif remote is not None:
-                self._send(peer, remote, batch, is_committed=self._knows_committed(sender))
+                is_known = is_committed or self._knows_committed(sender)
+                self._send(peer, remote, batch, is_committed=is_known)
+
+    def _commit_posted(self) -> None:
+        """Commits in the middle of a round, with the messages that follow from what was handled.
+
+        If a later commit of the round fails, the responses to what this one has committed are sent.
+        """
+        attached = self._services.get(self._store.peer)
+        if attached is not None:
+            self._post_output_of(attached, self.clock.now())
+        self.commit()
 
     def _deliver_notices(self, notices: list[tuple[int, Batch]]) -> None:
         """Passes on messages of the broker itself, by receiver."""
