@@ -109,6 +109,8 @@ class Faults:
         # The errno with which the store cannot be written, and the attempts for which that lasts.
         self._store_errno = 0
         self._store_attempts = 0.0
+        # The commits before the one that fails, and its errno.
+        self._commit_error: tuple[int, int] | None = None
         self._limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.is_limited = False
         # Whether the store has failed in this run.
@@ -130,6 +132,10 @@ class Faults:
         self._store_attempts = attempts or float("inf")
         self.store_has_failed = True
 
+    def fail_commit(self, commits: int, number: int) -> None:
+        """Has a later commit of changes fail, and the store be written again."""
+        self._commit_error = (commits, STORE_ERRNOS[number % len(STORE_ERRNOS)])
+
     def limit_files(self, size: int) -> None:
         """Has writes to files fail beyond an offset."""
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, self._limit[1]))
@@ -148,6 +154,7 @@ class Faults:
     def heal(self) -> None:
         """Has nothing fail from now on."""
         self._armed.clear()
+        self._commit_error = None
         self._store_errno = 0
         resource.setrlimit(resource.RLIMIT_FSIZE, self._limit)
         self.is_limited = False
@@ -215,6 +222,16 @@ class Faults:
         self._kill()
         return result if kind % 2 else function(*args, **options)
 
+    def commit_store(self, function: Callable[..., Any]) -> Any:
+        """Calls a function that commits changes."""
+        if self._commit_error is not None:
+            commits, number = self._commit_error
+            self._commit_error = (commits - 1, number) if commits else None
+            if not commits and not self._store_errno:
+                self._store_errno, self._store_attempts = number, 1.0
+                self.store_has_failed = True
+        return self.write_store(function)
+
     def write_store(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls a function that writes to the store."""
         if self._store_errno == errno.ENOSPC and self._reserved_commits:
@@ -269,7 +286,7 @@ class FaultyManager(Faulty):
         # The store is not written without changes.
         write = self.real.commit
         if self.real.has_uncommitted:
-            write = partial(self._faults.write_store, write)
+            write = partial(self._faults.commit_store, write)
         self._faults.call("JobManager.commit", write)
 
     def rebuild(self, *args: Any) -> None:

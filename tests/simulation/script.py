@@ -23,12 +23,18 @@ KINDS = {
     "cancel": (2, 12, ""),
     # client, job, urgency
     "urgency": (3, 8, ""),
+    # client, number of the latest jobs
+    "cancel-many": (2, 8, ""),
+    # client, number of the latest jobs, urgency
+    "urgency-many": (3, 12, ""),
     # client
     "list": (1, 8, ""),
     # client, job
     "lookup": (2, 5, ""),
     # client, job
     "watch": (2, 14, ""),
+    # job: each client watches another one
+    "watch-all": (1, 8, ""),
     # client, job
     "wait": (2, 10, ""),
     # client, number among its streams
@@ -75,6 +81,8 @@ KINDS = {
     "fault": (3, 24, "faults"),
     # errno, attempts
     "store-error": (2, 14, "store"),
+    # commits before it, errno
+    "commit-error": (2, 14, "store"),
     # bytes
     "disk-limit": (1, 10, "disk"),
     "heal": (0, 14, ""),

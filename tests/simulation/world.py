@@ -24,7 +24,7 @@ from tests.simulation.network import FaultyNetwork
 from trio.testing import wait_all_tasks_blocked
 
 from penstock._core import JobManager
-from penstock.config import parse
+from penstock.config import from_dict
 from penstock.errors import StoreError
 from penstock.instance.daemon import Instance
 from penstock.instance.supervision import SUSPENSION_S
@@ -50,6 +50,13 @@ PATIENCE_S = 2.0
 # Seconds in which all jobs end when nothing fails.
 END_S = 48 * HOUR
 MAX_CLOCK_STEP_S = 20 * HOUR
+
+
+def document(hook_ms: int) -> dict[str, Any]:
+    """The configuration: with hooks that take this long, or without (0)."""
+    command = ["sleep", f"{hook_ms}ms"]
+    hooks = {"prolog": {"command": command}, "epilog": {"command": command}}
+    return {**tomllib.loads(CONFIG), "job-manager": hooks if hook_ms else {}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +151,8 @@ class World:
         self.network = FaultyNetwork(draws, draws.choice((300, 4000, 1 << 20)))
         self.machine = Machine(clock, folder, self.network, self.faults, script.seed)
         execution = draws.choice(("sim", "local"))
-        self._options = dataclasses.replace(OPTIONS, exec=execution, config=parse(CONFIG))
+        config = from_dict(document(draws.choice((0, 0, 20, 2000))))
+        self._options = dataclasses.replace(OPTIONS, exec=execution, config=config)
         self._promises = Promises(self.record_violation)
         uri = f"local://{OPTIONS.socket}"
         self.clients = [
@@ -304,6 +312,18 @@ class World:
                 case _:
                     self._drain(client, number)
 
+    def _latest(self, number: int) -> list[int]:
+        """The latest jobs, eight at most."""
+        return self._promises.jobs()[-1 - number % 8 :]
+
+    def _cancel_many(self, client: int, number: int) -> None:
+        payload = {"ids": self._latest(number), "type": "cancel", "severity": 0, "note": "x"}
+        self._client(client).request("job-manager.raise", payload)
+
+    def _urgency_many(self, client: int, number: int, urgency: int) -> None:
+        payload = {"ids": self._latest(number), "urgency": urgency % 32}
+        self._client(client).request("job-manager.urgency", payload)
+
     def _cancel(self, client: int, job: int) -> None:
         ids, text = [self._job(job)], self._new_text()
         payload = {"ids": ids, "type": "cancel", "severity": 0, "note": text}
@@ -330,6 +350,10 @@ class World:
             purpose=("watch", payload["id"]),
             streaming=True,
         )
+
+    def _watch_all(self, job: int) -> None:
+        for client in range(len(self.clients)):
+            self._watch(client, job + client)
 
     def _wait(self, client: int, job: int) -> None:
         ids = [self._job(job)]
@@ -393,10 +417,7 @@ class World:
         self.clients[0].request("job-manager.queue-enable", payload)
 
     def _reload(self, milliseconds: int) -> None:
-        command = ["sleep", f"{milliseconds}ms"]
-        hooks = {"prolog": {"command": command}, "epilog": {"command": command}}
-        document = {**tomllib.loads(CONFIG), "job-manager": hooks if milliseconds else {}}
-        self.clients[0].request("config.reload", {"config": document})
+        self.clients[0].request("config.reload", {"config": document(milliseconds)})
 
     def _serve(self, client: int) -> None:
         served = self._client(client)
@@ -425,6 +446,9 @@ class World:
 
     def _store_error(self, number: int, attempts: int) -> None:
         self.faults.fail_store(number, attempts % 5)
+
+    def _commit_error(self, commits: int, number: int) -> None:
+        self.faults.fail_commit(commits % 8, number)
 
     def _disk_limit(self, size: int) -> None:
         self.faults.limit_files(size if size % 2 else size * 64)
@@ -521,7 +545,7 @@ class World:
         if stats["failed"] or stats["suspended"]:
             self.record_violation("unhealthy", json.dumps(stats))
         for topic, payload in (
-            ("config.reload", {"config": tomllib.loads(CONFIG)}),
+            ("config.reload", {"config": document(0)}),
             ("resource.undrain", {"targets": "0-1", "mode": "force"}),
             ("job-manager.queue-start", {"start": True, "all": True}),
             ("job-manager.queue-enable", {"enable": True, "all": True}),
