@@ -22,7 +22,13 @@ TESTS = {
             "tests/instance/test_web.py test_a_socket_shows_the_owner_all_and_ends_without_a_trace",
             "tests/instance/test_schedulers.py test_a_signal_ends_a_scheduler_after_its_services",
         ],
-        "1": ["test_a_job_without_tasks_has_1"],
+        "1": [
+            "test_a_job_without_tasks_has_1",
+            (
+                "tests/instance/test_store_maintenance.py "
+                "test_a_start_whose_job_manager_has_failed_when_its_command_ends_fails"
+            ),
+        ],
         "2": ["tests/instance/test_cli.py test_bad_usage_exits_with_2_before_any_request"],
         "69": ["tests/instance/test_instance.py test_without_an_instance_the_exit_code_is_69"],
         "78": [

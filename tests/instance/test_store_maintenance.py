@@ -44,12 +44,17 @@ def submit(client: Client, *, urgency: int = 16) -> int:
     return client.submit(from_command(["true"], environment={}, cwd="/"), urgency=urgency)
 
 
+def instance_around(state: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """An instance that runs a command and ends."""
+    start = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
+    return subprocess.run(
+        [*start, *NODES, "--", *command], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
 def start_fails(state: Path) -> str:
     """The error of an instance that does not start."""
-    command = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
-    done = subprocess.run(
-        [*command, *NODES, "--", "true"], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = instance_around(state, "true")
     assert done.returncode == 1, done.stderr
     return done.stderr
 
@@ -127,6 +132,17 @@ def test_a_file_that_is_removed_during_use_is_noticed(start, name, tmp_path):
     assert "was removed or replaced while the instance ran" in log.read_text()
     if name == "jobs.sqlite":
         assert "missing or empty" in start_fails(instance.state)
+
+
+def test_a_start_whose_job_manager_has_failed_when_its_command_ends_fails(tmp_path):
+    submission = " ".join([*PENSTOCK, "submit", "true"])
+    for code, expected in ((0, 1), (3, 3)):
+        state = tmp_path / str(code)
+        script = f"{submission}; rm {state}/jobs.sqlite; {submission}; exit {code}"
+        done = instance_around(state, "sh", "-c", script)
+        # The code of the command is more specific.
+        assert done.returncode == expected, done.stderr
+        assert "the job manager had failed when the command ended: the store" in done.stderr
 
 
 def wait_for_submission(client: Client) -> int:

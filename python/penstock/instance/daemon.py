@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from penstock._core import ShutdownRequest
     from penstock.config import Config
+    from penstock.instance.restart import Restarts
     from penstock.instance.startup import StartOptions
     from penstock.instance.system import ChildProcess, Host, System
     from penstock.rows import JobRow
@@ -149,6 +150,8 @@ class Instance:
         )
         self._broker.set_quota(config.penstock.quota)
         self._manager = system.open_manager(self._manager_settings(), system.clock.now())
+        # The restarts of the services, by their names in errors.
+        self._restarts: dict[str, Restarts] = {}
 
     def _manager_settings(self) -> str:
         """The job manager's settings, from the configuration."""
@@ -200,6 +203,14 @@ class Instance:
             self._resources.ranks if is_bound else None,
             lambda: not self._jobs.restarts.failed or self._manager.is_reading,
         )
+        self._restarts |= {
+            "job manager": self._jobs.restarts,
+            "resource module": self._resource.restarts,
+            "control service": self._control.restarts,
+            "service of the hooks": self._hooks.restarts,
+            "log service": self._log.restarts,
+            "service of the PMIx servers": self._pmix.restarts,
+        }
         self._jobs.on_rebuild.append(self._resource.restarts.replace)
         self._jobs.on_failure.append(self._resource.withhold)
 
@@ -286,16 +297,8 @@ class Instance:
             self._supervise(nursery, "reserve of disk space", self._jobs.watch_space)
             self._supervise(nursery, "hooks", self._hooks.run)
             self._supervise(nursery, "PMIx servers", self._pmix.run)
-            for service in (
-                self._jobs,
-                self._resource,
-                self._control,
-                self._hooks,
-                self._log,
-                self._pmix,
-            ):
-                name = f"restarts of {type(service).__name__}"
-                self._supervise(nursery, name, service.restarts.run)
+            for name, restarts in self._restarts.items():
+                self._supervise(nursery, f"restarts of the {name}", restarts.run)
             self._supervise(nursery, "purge of output", self._output_purge.run)
             self._supervise(nursery, "log", self._log.run)
             nursery.start_soon(self._watch_signals)
@@ -321,11 +324,14 @@ class Instance:
                 )
                 nursery.start_soon(contain, "link to the parent", link.run)
             code = await self._run_scheduler_and_command(nursery)
+            if options.command and self._report_failures():
+                code = code or 1
             await self._end_jobs()
             await self._broker.send_posted()
             nursery.cancel_scope.cancel()
         if self._jobs.restarts.failed:
             log.error("changes since the last commit are lost: the job manager has failed")
+            code = code or 1
         else:
             self._manager.flush()
         # The service of continuing jobs enforces their limits until the next start. At a restart,
@@ -333,6 +339,14 @@ class Instance:
         if self._exec_process is not None and (self._restart or not self._keep_running):
             await self._exec_process.end(at_once=self._restart)
         return None if self._restart else code
+
+    def _report_failures(self) -> bool:
+        """Logs the services that have failed now. Returns whether there are any."""
+        failures = {name: restarts.failure for name, restarts in self._restarts.items()}
+        for name, failure in failures.items():
+            if failure is not None:
+                log.error("the %s had failed when the command ended: %s", name, failure.text)
+        return any(failures.values())
 
     def _warn_about_queues(self) -> None:
         """Logs what keeps jobs from their queues.
@@ -364,6 +378,7 @@ class Instance:
         if options.exec == "sim":
             mock = MockExecService(self._broker, EXEC_NAME)
             self._jobs.on_rebuild.append(mock.restarts.replace)
+            self._restarts["simulated execution"] = mock.restarts
             self._supervise(nursery, "simulated execution", mock.run)
         if options.exec == "local":
             if options.exec_program is None:
@@ -386,6 +401,7 @@ class Instance:
         if self._options.sched == "inside":
             service = SchedulerService(self._broker, limit, self._scheduler_settings)
             self._jobs.on_rebuild.append(service.restarts.replace)
+            self._restarts["scheduler"] = service.restarts
             self._supervise(nursery, "scheduler", service.run)
         elif self._options.sched == "process":
             keep = partial(self._keep_scheduler_process, limit)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from penstock.errors import StoreError
+from penstock.instance.broker import Failure
 from penstock.instance.supervision import FAULTS, MAX_SHORT_RUNS, SUSPENSION_S, Backoff
 
 if TYPE_CHECKING:
@@ -107,6 +108,11 @@ class Restarts:
     def failed(self) -> bool:
         """Whether the service has failed and is not yet restarted."""
         return self._failed.is_set()
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the service is not served now, by a fault of its own or of the store."""
+        return Failure.of(self._fault) if self.failed and self._fault is not None else None
 
     @property
     def is_disk_full(self) -> bool:
