@@ -142,6 +142,26 @@ def test_a_guests_task_has_the_guests_identity_and_no_privilege(site):
     assert fds.split() == ["0", "1", "2", "3"]
 
 
+def test_a_guests_tasks_have_pmi_from_a_server_of_the_guest(site):
+    script = (
+        "echo cmd=init pmi_version=1 pmi_subversion=1 >&4; read answer <&4; echo $PMI_FD $answer;"
+        "echo cmd=barrier_in >&4; read answer <&4; echo $answer; ls /proc/self/fd | wc -l;"
+        "ps -o uid= -C penstock-exec | sort -u | wc -l"
+    )
+    done = site.penstock("run", "-n2", "-o", "pmi=simple", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    negotiated = "4 cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
+    # The descriptors are the standard streams, the connection, and that of `ls` itself.
+    for line in (negotiated, "cmd=barrier_out rc=0", "5"):
+        assert lines.count(line) == 2, lines
+    # The service is the owner's, the server the guest's.
+    assert lines.count("2") >= 2, lines
+    # A violation is reported by the server, as the guest.
+    done = site.penstock("run", "-n2", "-o", "pmi=simple", "sh", "-c", "echo dance >&4; sleep 60")
+    assert "a task has violated the PMI protocol" in done.stderr
+
+
 def test_what_a_guest_names_is_opened_as_the_guest(site):
     mine, private = site.folder / "mine", site.folder / "private"
     mine.mkdir()

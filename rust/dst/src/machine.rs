@@ -110,6 +110,7 @@ fn settings(boot: u128) -> Settings {
             directory: CString::from(c"/start"),
             job_directories: PathBuf::from("/run/jobs"),
             own_job_directories: PathBuf::from("/state/jobs"),
+            pmi_sockets: PathBuf::from("/state/pmi"),
             pmix_directories: PathBuf::from("/state/pmix"),
             pmix_log: PathBuf::from("/state/pmix.log"),
             programs: PathBuf::from("/opt/bin/"),
@@ -471,6 +472,7 @@ impl Machine {
             | Effect::ReuseEmptyOutput(_)
             | Effect::MakeJobDirectory(_)
             | Effect::RemoveJobDirectory(..)
+            | Effect::RemovePmiSocket(_)
             | Effect::RemovePmixDirectory(_) => {}
         }
     }

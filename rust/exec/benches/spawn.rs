@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
+use penstock_exec::protocol::{
+    Event, Group, Input, Message, Output, Pmi, Relay, Request, TaskSpec,
+};
 use penstock_exec::{Client, EnvironmentBlock, JobId, TaskId, TaskRank};
 
 const BATCH: usize = 100;
@@ -171,6 +173,7 @@ impl Service {
             umask: 0o022,
             group: Group::Session,
             guest: None,
+            pmi: Pmi::None,
         };
         for first in (0..count).step_by(BATCH) {
             let batch = (first..count.min(first + BATCH)).map(spec);

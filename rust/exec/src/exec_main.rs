@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use penstock_exec::UsageError;
 use penstock_exec::linux::{
-    CgroupPlace, IfLocked, JournalOwner, ServiceOptions, SimulationOptions, run_service,
-    run_simulation,
+    CgroupPlace, IfLocked, JournalOwner, ServiceOptions, SimulationOptions, pmi_program,
+    run_service, run_simulation, serve_pmi,
 };
 use penstock_exec::service::GuestSettings;
 use serde::Deserialize;
@@ -105,6 +105,8 @@ fn main() -> ExitCode {
             println!("penstock-exec {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
+        // As the reaper executes it for a job: no option of the service.
+        Some("--serve-pmi") => return serve_pmi_of(arguments.into_iter().skip(1).collect()),
         _ => {}
     }
     let mode = match parse(arguments) {
@@ -130,6 +132,24 @@ fn main() -> ExitCode {
             } else {
                 ExitCode::FAILURE
             }
+        }
+    }
+}
+
+/// Serves the PMI of the job whose reaper has executed this program.
+fn serve_pmi_of(arguments: Vec<OsString>) -> ExitCode {
+    let program = match pmi_program(arguments) {
+        Ok(program) => program,
+        Err(error) => {
+            eprintln!("penstock-exec: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match serve_pmi(program) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("penstock-exec: the PMI server has failed: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::types::{
 };
 
 /// The version of the protocol.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The greatest length of a payload, in bytes.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -72,6 +72,17 @@ pub enum Output {
     Truncate(CString),
     /// The open file of standard output; for standard error.
     SameAsStdout,
+}
+
+/// The part of a process in the PMI-1 of its job. The path is that of a socket in a directory of the reaper's user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pmi {
+    /// None.
+    None,
+    /// The server: its standard input is the socket, which listens.
+    Server(CString),
+    /// A task: its descriptor [`PMI_DESCRIPTOR`](penstock_imp::PMI_DESCRIPTOR) is a connection to the socket.
+    Client(CString),
 }
 
 /// The process group that a task leads.
@@ -140,6 +151,8 @@ pub struct TaskSpec {
     pub group: Group,
     /// Its user; `None` for that of the reaper.
     pub guest: Option<Guest>,
+    /// Its part in the PMI-1 of the job.
+    pub pmi: Pmi,
 }
 
 /// The target of a signal.
@@ -536,6 +549,17 @@ fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
             out.u8(u8::from(flag));
         }
     }
+    match &spec.pmi {
+        Pmi::None => out.u8(0),
+        Pmi::Server(path) => {
+            out.u8(1);
+            out.string(path);
+        }
+        Pmi::Client(path) => {
+            out.u8(2);
+            out.string(path);
+        }
+    }
 }
 
 fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
@@ -594,6 +618,12 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
     } else {
         None
     };
+    let pmi = match reader.u8("a part in PMI")? {
+        0 => Pmi::None,
+        1 => Pmi::Server(reader.string("a socket")?),
+        2 => Pmi::Client(reader.string("a socket")?),
+        _ => return Err(reader.error("a part in PMI")),
+    };
     Ok(TaskSpec {
         task,
         arguments,
@@ -609,6 +639,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         umask,
         group,
         guest,
+        pmi,
     })
 }
 

@@ -157,10 +157,12 @@ pub enum Step {
     Account,
     /// Becoming the task's user.
     Identity,
+    /// Its connection to the PMI server of its job, or the socket of that server.
+    Pmi,
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Cancelled,
         Self::Clone,
         Self::Group,
@@ -178,6 +180,7 @@ impl Step {
         Self::CpuLimit,
         Self::Account,
         Self::Identity,
+        Self::Pmi,
     ];
 }
 

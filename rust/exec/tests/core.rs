@@ -9,8 +9,8 @@ use std::ffi::CString;
 use penstock_exec::log::LoggedTask;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
-    Event, Group, Guest, Hello, Input, Message, Output, Relay, Request, SignalTarget, TaskSpec,
-    VERSION,
+    Event, Group, Guest, Hello, Input, Message, Output, Pmi, Relay, Request, SignalTarget,
+    TaskSpec, VERSION,
 };
 use penstock_exec::{
     BootId, CgroupLimits, ConnectionId, EnvironmentBlock, JobId, Pid, ProcessId, Reaper,
@@ -128,6 +128,7 @@ fn spec(job: u64, rank: u32) -> TaskSpec {
         umask: 0,
         group: Group::Session,
         guest: None,
+        pmi: Pmi::None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use penstock_exec::log::{HEADER_BYTES, LogContents, LoggedTask, Record, header};
 use penstock_exec::mark::{MAX_SLOTS, MarkSpace};
 use penstock_exec::protocol::{
-    Event, FrameDecoder, Group, Guest, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output,
+    Event, FrameDecoder, Group, Guest, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output, Pmi,
     Relay, Request, SignalTarget, TaskSpec, WindowSize,
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
@@ -120,11 +120,16 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         any::<u32>(),
         group,
         option::of(guest),
+        prop_oneof![
+            Just(Pmi::None),
+            string().prop_map(Pmi::Server),
+            string().prop_map(Pmi::Client)
+        ],
     );
     (task(), texts, streams, rest).prop_map(|(task, texts, streams, rest)| {
         let (arguments, environment, directory) = texts;
         let (stdin, stdout, stderr, relay) = streams;
-        let (cpus, limits, (memory, pids, cpu_millis), umask, group, guest) = rest;
+        let (cpus, limits, (memory, pids, cpu_millis), umask, group, guest, pmi) = rest;
         TaskSpec {
             task,
             arguments,
@@ -144,6 +149,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             umask,
             group,
             guest,
+            pmi,
         }
     })
 }

@@ -22,6 +22,9 @@ pub use request::{
 /// The descriptor of the socket.
 pub const SOCKET_DESCRIPTOR: i32 = 3;
 
+/// The descriptor of a task that is its connection to the PMI server of its job, if it has one.
+pub const PMI_DESCRIPTOR: i32 = 4;
+
 /// The length of the answer of a failed start, in bytes.
 pub const FAILURE_BYTES: usize = 8;
 

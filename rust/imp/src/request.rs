@@ -5,13 +5,13 @@ use std::fmt;
 
 use crate::label::Buffering;
 
-const MAGIC: [u8; 8] = *b"PnstkIm2";
+const MAGIC: [u8; 8] = *b"PnstkIm3";
 
 /// The greatest number of resource limits.
 pub const MAX_RESOURCE_LIMITS: usize = 16;
 
-/// Bytes of the header: the magic number, ten numbers of four bytes, the number of limits, and the limits.
-pub const HEADER_BYTES: usize = 8 + 10 * 4 + 4 + MAX_RESOURCE_LIMITS * LIMIT_BYTES;
+/// Bytes of the header: the magic number, eleven numbers of four bytes, the number of limits, and the limits.
+pub const HEADER_BYTES: usize = 8 + 11 * 4 + 4 + MAX_RESOURCE_LIMITS * LIMIT_BYTES;
 const LIMIT_BYTES: usize = 4 + 8 + 8;
 
 /// The greatest length of the strings; the kernel accepts less.
@@ -114,6 +114,8 @@ pub struct Request {
     pub no_new_privs: bool,
     /// The file mode creation mask.
     pub umask: u32,
+    /// Whether the task gets the descriptor [`PMI_DESCRIPTOR`](crate::PMI_DESCRIPTOR).
+    pub has_pmi: bool,
     /// Standard input, output and error.
     pub streams: [Stream; 3],
     /// The resource limits; the first [`MAX_RESOURCE_LIMITS`] hold.
@@ -167,6 +169,7 @@ impl Request {
             self.uid,
             u32::from(self.no_new_privs),
             self.umask,
+            u32::from(self.has_pmi),
             kind(stdin),
             kind(stdout),
             kind(stderr),
@@ -194,7 +197,7 @@ impl Request {
     /// Fails if it is not the header of a request.
     pub fn string_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, InvalidRequest> {
         let mut rest = header.strip_prefix(&MAGIC).ok_or(InvalidRequest)?;
-        for _ in 0..9 {
+        for _ in 0..10 {
             number(&mut rest)?;
         }
         let length = number(&mut rest)?;
@@ -221,12 +224,9 @@ impl Request {
             _ => return Err(InvalidRequest),
         };
         let uid = number(&mut rest)?;
-        let no_new_privs = match number(&mut rest)? {
-            0 => false,
-            1 => true,
-            _ => return Err(InvalidRequest),
-        };
+        let no_new_privs = flag(&mut rest)?;
         let umask = number(&mut rest)?;
+        let has_pmi = flag(&mut rest)?;
         let kinds = [number(&mut rest)?, number(&mut rest)?, number(&mut rest)?];
         let (arguments, environment) = (number(&mut rest)?, number(&mut rest)?);
         number(&mut rest)?;
@@ -273,6 +273,7 @@ impl Request {
             uid,
             no_new_privs,
             umask,
+            has_pmi,
             streams: [stdin, stdout, stderr],
             limits,
             directory,
@@ -303,6 +304,14 @@ fn number(rest: &mut &[u8]) -> Result<u32, InvalidRequest> {
     Ok(u32::from_le_bytes(*bytes))
 }
 
+fn flag(rest: &mut &[u8]) -> Result<bool, InvalidRequest> {
+    match number(rest)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(InvalidRequest),
+    }
+}
+
 fn long(rest: &mut &[u8]) -> Result<u64, InvalidRequest> {
     let (bytes, after) = rest.split_first_chunk().ok_or(InvalidRequest)?;
     *rest = after;
@@ -327,6 +336,7 @@ mod tests {
             uid: 1000,
             no_new_privs: true,
             umask: 0o27,
+            has_pmi: true,
             streams: [
                 Stream::File(FileMode::Read, c"in".into()),
                 Stream::File(FileMode::Truncate, c"out".into()),

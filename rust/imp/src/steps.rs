@@ -4,7 +4,8 @@ use std::ffi::CString;
 use std::io;
 
 use penstock_imp::{
-    Action, FileMode, HEADER_BYTES, Label, Request, SOCKET_DESCRIPTOR, Step, Stream, candidates,
+    Action, FileMode, HEADER_BYTES, Label, PMI_DESCRIPTOR, Request, SOCKET_DESCRIPTOR, Step,
+    Stream, candidates,
 };
 
 use crate::syscalls::{self, Account};
@@ -78,7 +79,12 @@ fn prepare(request: &Request) -> Result<Account, (Step, io::Error)> {
         return Err((Step::Identity, io::Error::from_raw_os_error(libc::EPERM)));
     }
     let account = syscalls::account(request.uid).map_err(at(Step::Account))?;
-    syscalls::close_from(SOCKET_DESCRIPTOR + 1).map_err(at(Step::Descriptors))?;
+    let last = if request.has_pmi {
+        PMI_DESCRIPTOR
+    } else {
+        SOCKET_DESCRIPTOR
+    };
+    syscalls::close_from(last + 1).map_err(at(Step::Descriptors))?;
     syscalls::close_on_exec(SOCKET_DESCRIPTOR).map_err(at(Step::Descriptors))?;
     for limit in &request.limits {
         syscalls::set_limit(limit.resource, limit.soft, limit.hard).map_err(at(Step::Limit))?;

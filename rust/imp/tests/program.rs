@@ -18,6 +18,7 @@ fn request(uid: u32) -> Request {
         uid,
         no_new_privs: true,
         umask: 0o22,
+        has_pmi: false,
         streams: [Stream::Inherited, Stream::Inherited, Stream::Inherited],
         limits: Vec::new(),
         directory: c"/".into(),

@@ -4,7 +4,8 @@ use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value, json};
 
 /// Adds the defaults of Flux's shell to a jobspec: clients can write to the standard input of its tasks, output is
-/// retained by task, and a task that a signal has ended counts with the exit code of a shell. An invalid jobspec stays as it is.
+/// retained by task, a task that a signal has ended counts with the exit code of a shell, and several tasks have PMI. An
+/// invalid jobspec stays as it is.
 pub(crate) fn add(text: String) -> String {
     let Ok(jobspec) = Jobspec::from_json(&text) else {
         return text;
@@ -21,6 +22,11 @@ pub(crate) fn add(text: String) -> String {
     if let Some(options) = options.as_object_mut() {
         let exit_code = options.entry("signal-exit-code");
         exit_code.or_insert_with(|| true.into());
+        // One task needs no PMI to find the others; the server would be a second process for each job.
+        if jobspec.ntasks() > 1 || options.contains_key("per-resource") {
+            let pmi = options.entry("pmi");
+            pmi.or_insert_with(|| "simple".into());
+        }
     }
     if jobspec.ntasks() > 1 && !has(options.get("pty")) {
         label_output(options);
@@ -98,6 +104,16 @@ mod tests {
         let option = |given: &Value| options(1, given)["signal-exit-code"].clone();
         assert_eq!(option(&json!({})), true);
         assert_eq!(option(&json!({"signal-exit-code": 0})), 0);
+    }
+
+    #[test]
+    fn several_tasks_have_pmi_unless_the_jobspec_says_otherwise() {
+        let option = |ntasks, given: &Value| options(ntasks, given)["pmi"].clone();
+        assert_eq!(option(1, &json!({})), Value::Null);
+        assert_eq!(option(2, &json!({})), "simple");
+        assert_eq!(option(2, &json!({"pmi": "off"})), "off");
+        let per_node = json!({"per-resource": {"type": "node"}});
+        assert_eq!(option(1, &per_node), "simple");
     }
 
     #[test]

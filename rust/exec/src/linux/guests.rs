@@ -18,7 +18,7 @@ use super::event_source::EventSource;
 use super::streams::GuestCopy;
 use super::syscalls;
 use crate::EnvironmentBlock;
-use crate::protocol::{Guest, Input, Output, Relay, TaskSpec};
+use crate::protocol::{Guest, Input, Output, Pmi, Relay, TaskSpec};
 use crate::types::{JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
 
 /// The file mode creation mask for files that the reaper makes.
@@ -167,6 +167,7 @@ impl Guests {
             umask: PRIVATE_MASK,
             group: task.group,
             guest: None,
+            pmi: Pmi::None,
         }
     }
 
@@ -336,6 +337,7 @@ fn request(task: &TaskSpec, guest: Guest) -> penstock_imp::Request {
         uid: guest.uid,
         no_new_privs: guest.no_new_privs,
         umask: task.umask & 0o777,
+        has_pmi: matches!(task.pmi, Pmi::Client(_)),
         streams: [stdin, stdout, stderr],
         limits: task
             .limits
@@ -369,6 +371,7 @@ fn copy_request(task: &TaskSpec, guest: Guest, copy: &GuestCopy) -> penstock_imp
     penstock_imp::Request {
         action: Action::Copy(copy.buffering),
         streams,
+        has_pmi: false,
         // Limits are those of the task's processes.
         limits: Vec::new(),
         arguments: vec![copy.prefix.clone()],

@@ -13,6 +13,7 @@ use super::cgroup::{CgroupPlace, LinuxCgroups};
 use super::directory::Directory;
 use super::event_source::EventSource;
 use super::guests::Guests;
+use super::pmi::PmiEnd;
 use super::spawn::Descriptors;
 use super::streams::{Streams, TaskEnds, TaskStreams};
 use super::syscalls::ChildStack;
@@ -128,6 +129,7 @@ impl Kernel for LinuxKernel {
             step: Step::Record,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
+        let pmi = PmiEnd::open(&task.pmi)?;
         let (ends, mut streams) = self.streams.open(task)?;
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
         let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
@@ -138,6 +140,7 @@ impl Kernel for LinuxKernel {
             cgroup,
             ends: &ends,
             socket: None,
+            pmi: &pmi,
         };
         let stack = &mut self.stack;
         let result = match task.guest {
@@ -156,6 +159,7 @@ impl Kernel for LinuxKernel {
                                 cgroup: None,
                                 ends: &ends,
                                 socket: Some(socket),
+                                pmi: &PmiEnd::None,
                             };
                             spawn::spawn(first, None, &parts, stack)
                         })?;

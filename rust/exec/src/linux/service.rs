@@ -30,7 +30,7 @@ use crate::protocol::{Hello, Output, Request, TaskSpec};
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
     Chunk, DirectoryOwner, Effect, FileContent, GuestSettings, JobDirectory, JobFile, ReaderId,
-    Service, Settings, Stream, TaskContext, job_directory, retained_file,
+    Service, Settings, Stream, TaskContext, job_directory, pmi_socket, retained_file,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -60,6 +60,7 @@ const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
 /// The directory of the directories of the jobs of the service's user.
 const JOB_DIRECTORIES: &str = "jobs";
+const PMI_DIRECTORY: &str = "pmi";
 const PMIX_DIRECTORY: &str = "pmix";
 const PMIX_LOG: &str = "pmix.log";
 
@@ -133,6 +134,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     for name in [
         REAPER_DIRECTORY,
         OUTPUT_DIRECTORY,
+        PMI_DIRECTORY,
         PMIX_DIRECTORY,
         JOB_DIRECTORIES,
     ] {
@@ -249,6 +251,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
             uri: options.uri.clone(),
             job_directories: options.job_directories.clone(),
             own_job_directories: options.directory.join(JOB_DIRECTORIES),
+            pmi_sockets: options.directory.join(PMI_DIRECTORY),
             pmix_directories: options.directory.join(PMIX_DIRECTORY),
             pmix_log: options.directory.join(PMIX_LOG),
             programs: env::current_exe()?.with_file_name(""),
@@ -540,6 +543,11 @@ impl EventLoop {
             }
             Effect::RemoveJobDirectory(job, owner) => {
                 remove_in_background(self.job_directory(job, owner));
+            }
+            Effect::RemovePmiSocket(job) => {
+                let sockets = self.options.directory.join(PMI_DIRECTORY);
+                // The socket is missing if the server could not be started.
+                let _ = fs::remove_file(pmi_socket(&sockets, job));
             }
             Effect::RemovePmixDirectory(job) => {
                 let directories = self.options.directory.join(PMIX_DIRECTORY);

@@ -12,6 +12,7 @@ use rustix::process::{
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::pmi::PmiEnd;
 use super::procfs::{self, Stat};
 use super::streams::TaskEnds;
 use super::syscalls::{self, ChildStack, ChildWork, StringArray};
@@ -53,6 +54,7 @@ struct ChildPlan<'a> {
     cgroup: Option<CgroupId>,
     ends: &'a TaskEnds,
     socket: Option<BorrowedFd<'a>>,
+    pmi: &'a PmiEnd,
     progress: ChildProgress,
 }
 
@@ -74,6 +76,8 @@ pub(super) struct Descriptors<'a> {
     pub(super) ends: &'a TaskEnds,
     /// The socket that the program gets as descriptor 3.
     pub(super) socket: Option<BorrowedFd<'a>>,
+    /// The connection that the program gets as descriptor 4, or its standard input.
+    pub(super) pmi: &'a PmiEnd,
 }
 
 /// Starts a task.
@@ -97,6 +101,7 @@ pub(super) fn spawn(
         cgroup: parts.cgroup.map(|(id, _)| id),
         ends: parts.ends,
         socket: parts.socket,
+        pmi: parts.pmi,
         progress: ChildProgress::Created,
     };
     let failure = match syscalls::spawn(stack, parts.cgroup.map(|(_, fd)| fd), &mut plan) {
@@ -203,6 +208,11 @@ impl ChildPlan<'_> {
         if let Some(socket) = self.socket {
             syscalls::pass_on(socket, penstock_imp::SOCKET_DESCRIPTOR).map_err(at(Step::Clone))?;
         }
+        // After the socket, which may have this number. The connection has a greater one.
+        if let Some(connection) = self.pmi.connection() {
+            let connection = connection.as_fd();
+            syscalls::pass_on(connection, penstock_imp::PMI_DESCRIPTOR).map_err(at(Step::Pmi))?;
+        }
         syscalls::unblock_signals();
         Ok(())
     }
@@ -217,10 +227,11 @@ impl ChildPlan<'_> {
             };
             return take().map_err(at(Step::Stdin));
         }
-        match (&self.spec.stdin, &self.ends.stdin) {
-            (_, Some(pipe)) => dup2_stdin(pipe),
-            (Input::Null | Input::Pipe, None) => dup2_stdin(self.null),
-            (Input::File(path), None) => open_stream(path, OFlags::RDONLY).and_then(dup2_stdin),
+        match (&self.spec.stdin, &self.ends.stdin, self.pmi) {
+            (.., PmiEnd::Listener(listener)) => dup2_stdin(listener),
+            (_, Some(pipe), _) => dup2_stdin(pipe),
+            (Input::Null | Input::Pipe, None, _) => dup2_stdin(self.null),
+            (Input::File(path), None, _) => open_stream(path, OFlags::RDONLY).and_then(dup2_stdin),
         }
         .map_err(at(Step::Stdin))?;
         match (&self.spec.stdout, &self.ends.stdout) {

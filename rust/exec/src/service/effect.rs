@@ -20,6 +20,8 @@ pub enum Effect {
     RemoveJobDirectory(JobId, DirectoryOwner),
     /// Remove the directory of a job's PMIx server, which has ended.
     RemovePmixDirectory(JobId),
+    /// Remove the socket of a job's PMI server, which has ended.
+    RemovePmiSocket(JobId),
     /// Send a request to the reaper, under this id.
     Request(u32, Request),
     /// Send a message to the broker.

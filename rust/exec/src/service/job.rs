@@ -197,6 +197,8 @@ pub(super) struct Job {
     pub(super) pmix: Option<PmixServer>,
     /// The process of that server. It is no task of the job.
     pub(super) pmix_process: Option<Task>,
+    /// The process of its PMI server, which is no task of the job either.
+    pub(super) pmi_process: Option<Task>,
     pub(super) presence: Presence,
     pub(super) ending: Ending,
     /// The fatal exception that the service has raised: type and note.
@@ -242,6 +244,7 @@ impl Job {
             status_form: StatusForm::Wait,
             pmix: None,
             pmix_process: None,
+            pmi_process: None,
             presence: Presence::Absent,
             ending: Ending::None,
             exception: None,
@@ -274,14 +277,16 @@ impl Job {
         self.pmix.as_ref().is_none_or(PmixServer::is_running)
     }
 
-    /// The tasks, and the process of the PMIx server.
+    /// The tasks, and the processes of the PMIx and the PMI server.
     pub(super) fn processes_mut(&mut self) -> impl Iterator<Item = &mut Task> {
-        self.tasks.values_mut().chain(&mut self.pmix_process)
+        let servers = self.pmix_process.iter_mut().chain(&mut self.pmi_process);
+        self.tasks.values_mut().chain(servers)
     }
 
-    /// Whether the job has a PMIx server, and no task has been started.
-    pub(super) fn has_only_pmix_server(&self) -> bool {
-        self.pmix_process.is_some() && !self.has_started() && !self.has(TaskState::Requested)
+    /// Whether the job has a PMIx or a PMI server, and no task has been started.
+    pub(super) fn has_only_servers(&self) -> bool {
+        let has_server = self.pmix_process.is_some() || self.pmi_process.is_some();
+        has_server && !self.has_started() && !self.has(TaskState::Requested)
     }
 
     /// Whether no process of the job is left.

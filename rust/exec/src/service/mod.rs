@@ -41,6 +41,7 @@
 //! | state; sending requests to instance and reaper | `state` |
 //! | registration with the instance | `instance` |
 //! | start requests, plans, the record before the tasks start | `start`, `parsed_jobspec`, `plan`, `shell_options` |
+//! | PMI servers of jobs | `pmi_server` |
 //! | PMIx servers of jobs | `pmix`, `pmix_process`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
 //! | jobs of guests | `guests` |
@@ -69,6 +70,7 @@ mod journal_writer;
 mod output;
 mod parsed_jobspec;
 mod plan;
+mod pmi_server;
 mod pmix;
 mod pmix_process;
 mod pmix_server;
@@ -103,6 +105,7 @@ pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use guests::GuestSettings;
 pub use job_directory::{DirectoryOwner, FileContent, JobDirectory, JobFile};
 pub use plan::{TaskContext, job_directory, retained_file};
+pub use pmi_server::{PMI_ABORT_EXIT_CODE, PMI_SERVER_RANK, PMI_VIOLATION_EXIT_CODE, pmi_socket};
 pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};
 

@@ -95,11 +95,11 @@ impl Environment {
     }
 
     /// The entries of these variables, with templates filled in, and of the changes, which replace variables of the same
-    /// name. Variables whose name starts with `omitted` are left out, unless they are changes.
+    /// name. Variables whose name starts with one of `omitted` are left out, unless they are changes.
     pub(super) fn with(
         &self,
         changes: &BTreeMap<&[u8], &[u8]>,
-        omitted: &[u8],
+        omitted: &[&[u8]],
         fill_in: impl Fn(&str) -> String,
     ) -> Result<EnvironmentBlock, Note> {
         let changes_len = changes
@@ -115,7 +115,8 @@ impl Environment {
             let is_changed = changes
                 .peek()
                 .is_some_and(|(name, _)| ***name == *variable.name);
-            if is_changed || variable.name.starts_with(omitted) {
+            let is_omitted = |prefix: &&[u8]| variable.name.starts_with(prefix);
+            if is_changed || omitted.iter().any(is_omitted) {
                 continue;
             }
             match variable.entry.to_str() {
@@ -235,7 +236,7 @@ mod tests {
             let changes = changes.iter();
             let changes = changes.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
             let fill_in = |template: &str| template.replace("{{id}}", "7");
-            environment.with(&changes.collect(), b"MARK_", fill_in)
+            environment.with(&changes.collect(), &[b"MARK_"], fill_in)
         };
         let changes = [
             ("A", "1"),

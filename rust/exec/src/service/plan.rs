@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use penstock_idset::IdSet;
@@ -15,16 +15,20 @@ use super::effect::Stream;
 use super::guests::{self, Admitted};
 use super::job_directory::{self, DirectoryOwner, JobDirectory};
 use super::parsed_jobspec::{Environment, ParsedJobspec};
+use super::pmi_server::{PmiServer, pmi_variables};
 use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
 use super::shell_options::{ShellOptions, StatusForm, Warning};
 use crate::EnvironmentBlock;
 use crate::error::Note;
-use crate::protocol::{Group, Guest, Output, TaskSpec};
+use crate::protocol::{Group, Guest, Output, Pmi, TaskSpec};
 use crate::types::{JobId, TaskId, TaskRank};
 
 /// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
 const MARK_PREFIX: &[u8] = b"PENSTOCK_WITHIN_";
+
+/// The prefixes of inherited variables that tasks do not get: those of other jobs.
+const OMITTED_PREFIXES: [&[u8]; 2] = [MARK_PREFIX, b"PMI_"];
 
 /// The greatest length of one task's arguments and environment: the kernel accepts less.
 const MAX_TASK_BYTES: usize = 8 << 20;
@@ -44,6 +48,8 @@ pub struct TaskContext {
     pub job_directories: PathBuf,
     /// The directory of the job directories of the service's user.
     pub own_job_directories: PathBuf,
+    /// The directory of the sockets of PMI servers.
+    pub pmi_sockets: PathBuf,
     /// The directory of the directories of PMIx servers.
     pub pmix_directories: PathBuf,
     /// The file of the error messages of PMIx servers.
@@ -76,6 +82,8 @@ pub(super) struct Plan {
     pub(super) directory: Option<JobDirectory>,
     /// The placement of each task, if the tasks need a PMIx server.
     pub(super) pmix: Option<Vec<Placement>>,
+    /// The process of the PMI server, if the tasks need one. It is started before them.
+    pub(super) pmi: Option<TaskSpec>,
 }
 
 impl Plan {
@@ -107,22 +115,18 @@ impl Plan {
         let shared = if let Some(given) = jobspec.environment() {
             given
         } else {
-            default = match guest {
-                Some(_) => Environment::new(&guests::environment())?,
-                None => Environment::new(&task_context.environment)?,
-            };
+            default = default_environment(task_context, guest)?;
             &default
         };
         let command = Words::new(jobspec.command())?;
-        let directory = match jobspec.cwd() {
-            Some(cwd) => text(cwd)?,
-            None if guest.is_some() => CString::from(c"/"),
-            None => task_context.directory.clone(),
-        };
+        let directory = working_directory(jobspec, task_context, guest)?;
         let limits = options.limits(&task_context.hard_limits);
+        let sockets = &task_context.pmi_sockets;
+        let pmi = options.is_pmi_requested;
+        let pmi = pmi.then(|| PmiServer::new(id, &placements, sockets));
+        let pmi = pmi.transpose()?;
         let mut truncated = BTreeSet::new();
         let mut specs = Vec::with_capacity(placements.len());
-        let mut pmix_tasks = Vec::with_capacity(placements.len());
         for placement in &placements {
             let rank = u32::try_from(placement.task_rank).map_err(|_| "too many tasks")?;
             let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
@@ -135,17 +139,15 @@ impl Plan {
             let expanded: Vec<_> = expanded
                 .map(|(name, template)| (name.as_bytes(), fill_in(template)))
                 .collect();
+            if pmi.is_some() {
+                variables.extend(pmi_variables(&task_identity.rank, &identity.ntasks));
+            }
             for (name, value) in &expanded {
                 variables.entry(name).or_insert(value.as_bytes());
             }
-            let environment = shared.with(&variables, MARK_PREFIX, fill_in)?;
+            let environment = shared.with(&variables, &OMITTED_PREFIXES, fill_in)?;
             let arguments = command.of(&outputs, placement)?;
             check_length(&arguments, &environment)?;
-            pmix_tasks.push(Placement {
-                rank: TaskRank(rank),
-                target: placement.target,
-                host: placement.host.clone(),
-            });
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
@@ -172,20 +174,24 @@ impl Plan {
                     names_stderr: outputs.stderr.is_some(),
                     ..guest.task()
                 }),
+                pmi: pmi.as_ref().map_or(Pmi::None, PmiServer::client),
             });
         }
+        let stderr = outputs.retained_stderr()?;
+        let programs = &task_context.programs;
+        let pmi = pmi.map(|server| server.process(cgroup_limits, guest, programs, stderr));
         Ok(Self {
             specs,
-            targets: placements
-                .iter()
-                .map(|placement| placement.target)
-                .collect(),
+            pmi: pmi.transpose()?,
+            targets: placements.iter().map(|task| task.target).collect(),
             redirected_to: outputs.stdout.clone(),
-            is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
+            is_output_retained: outputs.is_retained(),
             warning: options.warning,
             status_form: options.status_form,
             directory: job_directory,
-            pmix: options.is_pmix_requested.then_some(pmix_tasks),
+            pmix: options
+                .is_pmix_requested
+                .then(|| pmix_placements(&placements)),
         })
     }
 }
@@ -216,6 +222,39 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// The environment of jobs that have none.
+fn default_environment(
+    task_context: &TaskContext,
+    guest: Option<Admitted>,
+) -> Result<Environment, Note> {
+    match guest {
+        Some(_) => Environment::new(&guests::environment()),
+        None => Environment::new(&task_context.environment),
+    }
+}
+
+fn working_directory(
+    jobspec: &Jobspec,
+    task_context: &TaskContext,
+    guest: Option<Admitted>,
+) -> Result<CString, Note> {
+    match jobspec.cwd() {
+        Some(cwd) => text(cwd),
+        None if guest.is_some() => Ok(CString::from(c"/")),
+        None => Ok(task_context.directory.clone()),
+    }
+}
+
+/// The placement of tasks as the PMIx server has it.
+fn pmix_placements(tasks: &[TaskPlacement]) -> Vec<Placement> {
+    let placement = |(rank, task): (u32, &TaskPlacement)| Placement {
+        rank: TaskRank(rank),
+        target: task.target,
+        host: task.host.clone(),
+    };
+    (0..).zip(tasks).map(placement).collect()
 }
 
 /// The directory of a job whose tasks use one: those of guests, and where the jobspec has files or names the directory.
@@ -484,6 +523,22 @@ impl<'a> Outputs<'a> {
             output(stderr)?
         };
         Ok((stdout, stderr))
+    }
+
+    /// Whether output of the job is retained.
+    fn is_retained(&self) -> bool {
+        self.stdout.is_none() || self.stderr.is_none()
+    }
+
+    /// The file of the retained standard error, for a process of the job that is no task.
+    fn retained_stderr(&self) -> Result<Output, Note> {
+        if !self.is_retained() {
+            return Ok(Output::Null);
+        }
+        let path = retained_file(self.retained, self.id, Stream::Stderr);
+        CString::new(path.into_os_string().into_vec())
+            .map(Output::Append)
+            .map_err(|_| "the directory of retained output has a zero byte".into())
     }
 
     fn path(

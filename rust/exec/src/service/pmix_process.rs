@@ -13,7 +13,7 @@ use super::effect::Stream;
 use super::guests::{self, Admitted};
 use super::plan::{TaskContext, retained_file};
 use crate::error::Note;
-use crate::protocol::{Group, Input, Output, Relay, TaskSpec};
+use crate::protocol::{Group, Input, Output, Pmi, Relay, TaskSpec};
 use crate::types::{CgroupLimits, JobId, SpawnFailure, Step, TaskId, TaskRank};
 
 /// The rank under which the reaper has the process of a server.
@@ -83,6 +83,7 @@ impl ServerProcess<'_> {
             umask: PMIX_SERVER_UMASK,
             group: Group::Session,
             guest: self.guest.map(Admitted::task),
+            pmi: Pmi::None,
         })
     }
 

@@ -4,6 +4,7 @@ use std::mem;
 
 use super::effect::Effect;
 use super::job::{Ending, Job, Presence, Shrink, Task, TaskState};
+use super::pmi_server::PMI_SERVER_RANK;
 use super::pmix_process::PMIX_SERVER_RANK;
 use super::state::{OwnEnd, ReaperState, Service};
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
@@ -119,6 +120,12 @@ impl Service {
         };
         if rank == PMIX_SERVER_RANK {
             return self.record_pmix_process(id, state);
+        }
+        if rank == PMI_SERVER_RANK {
+            let process = job.pmi_process.get_or_insert_with(|| Task::new(state));
+            process.state = state;
+            process.is_seen = true;
+            return;
         }
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
         entry.is_seen = true;

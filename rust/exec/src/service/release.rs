@@ -8,7 +8,7 @@ use super::job_directory::DirectoryOwner;
 use super::journal::Record;
 use super::journal_writer::NextStep;
 use super::output::OUTPUT_CHECK_INTERVAL_S;
-use super::start_failure::{exec_note, setup_note};
+use super::start_failure::{exec_note, pmi_exception, setup_note};
 use super::state::{Acknowledgement, InstanceState, Outstanding, ReaperState, Service, barrier};
 use crate::types::JobId;
 
@@ -33,6 +33,13 @@ impl Service {
         if let Some(failure) = job.setup_failure() {
             let note = setup_note(failure, job.plan.as_ref(), job);
             job.fail("exec", note);
+            job.send_exception(id, &mut self.messages);
+        }
+        if let Some((kind, note)) = pmi_exception(job)
+            && !job.has_ended()
+            && !job.is_failing()
+        {
+            job.fail(kind, note);
             job.send_exception(id, &mut self.messages);
         }
         let plan = job.plan.take();
@@ -157,6 +164,9 @@ impl Service {
                 continue;
             };
             self.remove_pmix_directory(id, &job);
+            let has_pmi_server = job.pmi_process.is_some();
+            self.effects
+                .extend(has_pmi_server.then_some(Effect::RemovePmiSocket(id)));
             let is_retained = job.is_output_retained && job.presence == Presence::Empty;
             self.effects
                 .extend(is_retained.then_some(Effect::ReuseEmptyOutput(id)));
@@ -185,7 +195,7 @@ impl Service {
         for (id, job) in &mut self.jobs {
             if job.is_left_over() {
                 ended.push(*id);
-            } else if job.outstanding_start.is_none() && job.has_only_pmix_server() {
+            } else if job.outstanding_start.is_none() && job.has_only_servers() {
                 // Without tasks it would not end.
                 for task in job.tasks.values_mut() {
                     if task.state == TaskState::Missing {

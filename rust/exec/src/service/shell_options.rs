@@ -79,6 +79,7 @@ pub(super) struct ShellOptions {
     /// The file mode creation mask, if the job has one of its own.
     pub(super) umask: Option<u32>,
     pub(super) is_pmix_requested: bool,
+    pub(super) is_pmi_requested: bool,
     pub(super) status_form: StatusForm,
     /// The variables of `env-expand`: templates, filled in for each task.
     pub(super) variables: BTreeMap<String, String>,
@@ -172,7 +173,8 @@ impl ShellOptions {
             terminal: requested("pty").map_or(Ok(None), terminal)?,
             warning: options.get("signal").map_or(Ok(None), warning)?,
             umask: options.get("umask").map_or(Ok(None), umask)?,
-            is_pmix_requested: requested("pmix").is_some(),
+            is_pmix_requested: requested("pmix").is_some() || has_pmi(options, &["pmix"]),
+            is_pmi_requested: has_pmi(options, &["simple", "pmi1", "pmi2"]),
             status_form: match requested("signal-exit-code") {
                 Some(_) => StatusForm::Shell,
                 None => StatusForm::Wait,
@@ -222,6 +224,13 @@ fn is_requested(value: &Value) -> bool {
         Value::Object(map) => !map.is_empty(),
         Value::Bool(true) | Value::Array(_) => true,
     }
+}
+
+/// Whether the option `pmi`, a list of names, has one of these. As in Flux, unknown names are ignored.
+fn has_pmi(options: &Value, names: &[&str]) -> bool {
+    let list = options.get("pmi").and_then(Value::as_str);
+    let mut listed = list.into_iter().flat_map(|list| list.split(','));
+    listed.any(|name| names.contains(&name.trim()))
 }
 
 fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, Note> {

@@ -204,6 +204,10 @@ impl Service {
         let shrunk = job.outstanding_start.as_ref().map(|start| &start.shrunk);
         let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
         self.job_directories.extend(plan.directory.clone());
+        if let Some(server) = plan.pmi.as_ref().filter(|_| job.pmix.is_none()) {
+            self.spawns.push(server.clone());
+            job.pmi_process = Some(Task::new(TaskState::Requested));
+        }
         for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
             let state = if is_shrunk(*target) {
                 TaskState::Abandoned
@@ -262,6 +266,12 @@ impl Service {
             .values()
             .all(|task| task.state == TaskState::Missing);
         self.job_directories.extend(plan.directory.clone());
+        if let Some(server) = &plan.pmi {
+            // The reaper does not start it a second time.
+            self.spawns.push(server.clone());
+            let process = Task::new(TaskState::Requested);
+            job.pmi_process.get_or_insert(process);
+        }
         for (spec, task) in plan.specs.iter().zip(job.tasks.values_mut()) {
             if task.state == TaskState::Missing {
                 task.state = TaskState::Requested;

@@ -4,6 +4,7 @@ use std::ffi::CString;
 
 use super::job::{Job, Task, TaskState};
 use super::plan::{self, Plan};
+use super::pmi_server;
 use crate::protocol::{Input, Output, TaskSpec};
 use crate::types::{SpawnFailure, Step, TaskRank};
 
@@ -86,6 +87,7 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
         Step::MemoryLimit => unenforceable("memory", failure.errno),
         Step::PidsLimit => unenforceable("pids", failure.errno),
         Step::CpuLimit => unenforceable("cpu", failure.errno),
+        Step::Pmi => format!("cannot connect a task to its PMI server: {reason}"),
         Step::Record => format!("cannot record the start of a task: {reason}"),
         _ => format!("cannot start a task: {reason}"),
     }
@@ -98,6 +100,21 @@ fn unenforceable(limit: &str, errno: i32) -> String {
         strerror(errno)
     };
     format!("cannot enforce the limit `{limit}`: {reason}")
+}
+
+/// The exception of a job whose PMI server does not serve its tasks, type and note; `None` if it does, or has done it.
+pub(super) fn pmi_exception(job: &Job) -> Option<(&'static str, String)> {
+    match job.pmi_process.as_ref()?.state {
+        TaskState::Failed(failure) if failure.step == Step::Exec => {
+            Some(("pmi", pmi_server::program_note(&strerror(failure.errno))))
+        }
+        TaskState::Failed(failure) => Some(("exec", setup_note(failure, None, job))),
+        TaskState::Ended(status) => {
+            let exception = pmi_server::end_exception(status);
+            exception.map(|(kind, note)| (kind, note.to_owned()))
+        }
+        _ => None,
+    }
 }
 
 /// The text of an error number, without the number.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
+use penstock_exec::protocol::{
+    Event, Group, Input, Message, Output, Pmi, Relay, Request, TaskSpec,
+};
 use penstock_exec::{
     CgroupLimits, Client, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank, WaitStatus,
 };
@@ -349,6 +351,7 @@ pub fn spec(id: TaskId, arguments: &[&str]) -> TaskSpec {
         umask: 0o022,
         group: Group::Session,
         guest: None,
+        pmi: Pmi::None,
     }
 }
 

@@ -9,7 +9,9 @@ use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, TaskSpec, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
-use penstock_exec::service::{Chunk, Effect, PMIX_SERVER_RANK, Service, Settings, TaskContext};
+use penstock_exec::service::{
+    Chunk, Effect, PMI_SERVER_RANK, PMIX_SERVER_RANK, Service, Settings, TaskContext,
+};
 use penstock_exec::{
     BootId, ConnectionId, JobId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus,
 };
@@ -64,6 +66,8 @@ pub struct World {
     pub files: BTreeMap<(u64, &'static str), Vec<u8>>,
     /// The requests to the service `pmix-exec`: topic and payload.
     pub pmix_requests: Vec<(String, Value)>,
+    /// The jobs of removed sockets of PMI servers.
+    pub removed_pmi_sockets: Vec<u64>,
     /// The jobs of removed directories of PMIx servers.
     pub removed_pmix_directories: Vec<u64>,
     /// The last request for a PMIx server.
@@ -89,6 +93,7 @@ pub fn settings() -> Settings {
             directory: CString::from(c"/start"),
             job_directories: PathBuf::from("/run/jobs"),
             own_job_directories: PathBuf::from("/state/jobs"),
+            pmi_sockets: PathBuf::from("/state/pmi"),
             pmix_directories: PathBuf::from("/state/pmix"),
             pmix_log: PathBuf::from("/state/pmix.log"),
             programs: PathBuf::from("/opt/bin/"),
@@ -137,6 +142,7 @@ impl World {
             logged: Vec::new(),
             files: BTreeMap::new(),
             pmix_requests: Vec::new(),
+            removed_pmi_sockets: Vec::new(),
             removed_pmix_directories: Vec::new(),
             pmix_start: None,
             pmix_environment: Some(json!({"0": {"PMIX_RANK": "0"}, "1": {"PMIX_RANK": "1"}})),
@@ -382,6 +388,7 @@ impl World {
             | Effect::MakeJobDirectory(_)
             | Effect::ReuseEmptyOutput(_)
             | Effect::RemoveJobDirectory(..) => {}
+            Effect::RemovePmiSocket(job) => self.removed_pmi_sockets.push(job.get()),
             Effect::RemovePmixDirectory(job) => self.removed_pmix_directories.push(job.get()),
             Effect::ReadOutput {
                 reader,
@@ -523,10 +530,11 @@ impl World {
         }
     }
 
-    /// Whether a process is a PMIx server.
+    /// Whether a process is a PMIx or a PMI server.
     pub fn is_server(&self, pid: Pid) -> bool {
+        let is_server_rank = |rank| [PMIX_SERVER_RANK, PMI_SERVER_RANK].contains(&rank);
         let mut spawned = self.kernel.spawned.iter();
-        spawned.any(|(task, spawned)| *spawned == pid && task.rank == PMIX_SERVER_RANK)
+        spawned.any(|(task, spawned)| *spawned == pid && is_server_rank(task.rank))
     }
 
     pub fn fork(&mut self, index: usize) {

@@ -12,6 +12,7 @@ mod input;
 pub mod intervals;
 pub mod jobspec_text;
 pub mod manager_messages;
+pub mod pmi_lines;
 pub mod resource_messages;
 pub mod rset_text;
 pub mod scheduler_messages;
@@ -21,13 +22,14 @@ pub mod wire_frames;
 pub type Check = fn(&[u8]);
 
 /// Every check by the name of its fuzz target and of its folder in `corpus/`.
-pub const CHECKS: [(&str, Check); 10] = [
+pub const CHECKS: [(&str, Check); 11] = [
     ("hostlist_ops", hostlist_ops::check),
     ("hostlist_text", hostlist_text::check),
     ("idset_ops", idset_ops::check),
     ("idset_text", idset_text::check),
     ("jobspec_text", jobspec_text::check),
     ("manager_messages", manager_messages::check),
+    ("pmi_lines", pmi_lines::check),
     ("resource_messages", resource_messages::check),
     ("rset_text", rset_text::check),
     ("scheduler_messages", scheduler_messages::check),

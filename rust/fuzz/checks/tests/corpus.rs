@@ -71,6 +71,11 @@ fn conversations_with_the_scheduler_hold() {
 }
 
 #[test]
+fn pmi_lines_hold() {
+    replay("pmi_lines", penstock_checks::pmi_lines::check);
+}
+
+#[test]
 fn wire_frames_hold() {
     replay("wire_frames", penstock_checks::wire_frames::check);
 }
