@@ -1,4 +1,4 @@
-"""A client of PMI-1 (RFC 13), as the tasks of tests are one: it imports the standard library alone."""
+"""A client of PMI-1 (RFC 13) for the tasks of tests: it imports the standard library alone."""
 
 from __future__ import annotations
 
