@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use penstock_jobspec::job_id::JobId;
+use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
 
 use crate::Error;
 
@@ -151,15 +152,25 @@ impl Counter {
 /// The identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Inode {
-    device: u64,
+    device: (u32, u32),
     number: u64,
 }
 
 impl Inode {
+    /// The inode at a path, without its times: after a query for the time of change the next write has to store a new one,
+    /// which the next sync writes, too.
     fn of(path: &Path) -> io::Result<Self> {
+        if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
+            return Ok(Self {
+                device: (found.stx_dev_major, found.stx_dev_minor),
+                number: found.stx_ino,
+            });
+        }
+        // A sandbox may have the older call alone.
         let metadata = fs::metadata(path)?;
+        let device = metadata.dev();
         Ok(Self {
-            device: metadata.dev(),
+            device: (major(device), minor(device)),
             number: metadata.ino(),
         })
     }
