@@ -206,6 +206,7 @@ RUST_MODULES = {
     "pmix/src/server/": "a program",
     "py/src/sched.rs": "the durations of passes",
     "py/src/sim/worker_thread.rs": "simulations in threads of their own",
+    "store/src/checkpoint.rs": "the thread that copies the log",
     "store/src/generation.rs": "the counter beside the database",
     "store/src/maintenance/": "files of an administrator",
 }

@@ -15,7 +15,7 @@ use penstock_manager::{Manager, Settings};
 use penstock_resource::{Config, Effect, ResourceModule};
 use penstock_rset::ResourceSet;
 use penstock_sched::Phase;
-use penstock_store::{Store, Synchronous};
+use penstock_store::{LogLimits, Store, Synchronous};
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use crate::hooks::{HookRunner, RunningHook};
@@ -46,6 +46,13 @@ const BACKPRESSURE_BYTES: usize = 1 << 20;
 const MAX_COMMIT_DELAY_S: f64 = 0.05;
 /// Seconds from the failure of a service to its restart.
 const RESTART_PAUSE_S: f64 = 1.0;
+/// The lengths of the log of the store: a run has some hundred commits.
+const LOG_LIMITS: LogLimits = LogLimits {
+    piece: 16,
+    restart: 32,
+    rest: 24,
+    max: 128,
+};
 /// The clock may be set forward by this much before submissions are rejected, in seconds.
 pub const CLOCK_STEP_LIMIT_S: f64 = 86_400.0;
 
@@ -189,7 +196,8 @@ fn settings(setup: Setup) -> Settings {
 }
 
 fn open_manager(setup: Setup, now: f64) -> Result<Manager, Box<dyn Error>> {
-    let store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
+    let mut store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
+    store.set_log_limits(LOG_LIMITS);
     let mut manager = Manager::open(store, settings(setup), now)?;
     // A request about several jobs is open for some time.
     manager.set_slice(1);
@@ -452,6 +460,8 @@ impl Daemon {
             self.commit();
         }
         if !self.failures.contains_key(&Role::Manager) {
+            // In place of a thread: the writer has made commits meanwhile, and makes others before the next one.
+            self.manager.store().run_due_checkpoint();
             self.manager.advance(self.now);
         }
         let responses = self.hooks.advance(self.now);

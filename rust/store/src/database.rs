@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use penstock_jobspec::job_id::JobId;
+use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 
+use crate::checkpoint::{self, Checkpoints, LogLimits};
 use crate::error::Error;
 use crate::generation::{self, Counter, Files, Progress};
 use crate::schema::{self, Synchronous};
@@ -29,6 +31,8 @@ pub(crate) struct Database {
     progress: Progress,
     /// The files of the database; `None` for one in memory.
     files: Option<DatabaseFiles>,
+    /// `None` for a database in memory, and for one that is read.
+    checkpoints: Option<Checkpoints>,
     warnings: Vec<String>,
 }
 
@@ -79,15 +83,25 @@ impl Database {
             counter: Counter::open(path)?,
             files: Files::of(path)?,
         });
+        let connection = connect_checkpoints(path)?;
+        let checkpoints = Checkpoints::in_thread(path, &mut database.connection, connection)?;
+        database.checkpoints = Some(checkpoints);
         Ok(database)
     }
 
-    /// Opens or creates the database at a path, without the counter beside it.
+    /// Opens or creates the database at a path, without the counter beside it, and with checkpoints by calls of
+    /// [`run_due_checkpoint`](Self::run_due_checkpoint); or one in memory.
     pub(crate) fn open_without_counter(
         path: &Path,
         synchronous: Synchronous,
     ) -> Result<Self, Error> {
-        Self::prepare(connect(path)?, synchronous)
+        let mut database = Self::prepare(connect(path)?, synchronous)?;
+        if !is_in_memory(path) {
+            let connection = connect_checkpoints(path)?;
+            let checkpoints = Checkpoints::by_calls(&mut database.connection, connection)?;
+            database.checkpoints = Some(checkpoints);
+        }
+        Ok(database)
     }
 
     /// Opens the existing database at a path for reading.
@@ -121,21 +135,53 @@ impl Database {
             synchronous,
             progress,
             files: None,
+            checkpoints: None,
             warnings: Vec::new(),
         })
     }
 
     /// Closes the database, unless it is in memory, and discards every write since the last commit.
     pub(crate) fn close(&mut self) {
-        if self.files.take().is_none() {
+        if self.files.take().is_none() && self.checkpoints.is_none() {
             // A database in memory would not survive.
             let _ = self.roll_back();
             return;
         }
+        self.close_connections();
+    }
+
+    fn close_connections(&mut self) {
         self.open = false;
+        let stopped = self.checkpoints.take().map(Checkpoints::stop);
+        if stopped.as_ref().is_some_and(|stopped| stopped.has_failed) {
+            // The log stays, and the next connection copies all of it.
+            let no_checkpoint = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = self.connection.set_db_config(no_checkpoint, true);
+        }
         // A database without tables.
         if let Ok(empty) = Connection::open_in_memory() {
             self.connection = empty;
+        }
+        drop(stopped);
+    }
+
+    /// Sets the lengths of the log at which it is copied, for simulation: it has few jobs.
+    pub(crate) fn set_log_limits(&mut self, limits: LogLimits) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.set_limits(limits);
+        }
+    }
+
+    /// The pages of the log after the last commit; 0 for a database without checkpoints.
+    pub(crate) fn log_pages(&self) -> u64 {
+        let checkpoints = self.checkpoints.as_ref();
+        checkpoints.map_or(0, Checkpoints::log_pages)
+    }
+
+    /// Makes the checkpoint that is due, if no thread makes them. The next commit reports a failure.
+    pub(crate) fn run_due_checkpoint(&self) {
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.run_due();
         }
     }
 
@@ -164,6 +210,10 @@ impl Database {
         if !self.open {
             return Ok(false);
         }
+        let checkpoints = self.checkpoints.as_ref();
+        if let Some(failure) = checkpoints.and_then(Checkpoints::take_failure) {
+            return Err(failure);
+        }
         let generation = self.progress.generation + 1;
         let greatest_id = key(self.progress.greatest_id);
         self.write(
@@ -176,6 +226,9 @@ impl Database {
         self.open = false;
         self.progress.generation = generation;
         self.record_commit()?;
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.follow_commit();
+        }
         Ok(true)
     }
 
@@ -218,6 +271,9 @@ impl Database {
     /// Begins a transaction, unless one is open.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         if !self.open {
+            if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.copy_rest(&self.connection)?;
+            }
             self.execute("BEGIN IMMEDIATE")
                 .map_err(|source| Error::new("cannot begin a transaction", &source))?;
             self.open = true;
@@ -264,6 +320,12 @@ impl Database {
         }
         self.begin()?;
         space::release(&self.connection, pages)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.close_connections();
     }
 }
 
@@ -323,12 +385,23 @@ pub(crate) fn read_progress(connection: &Connection) -> Result<Progress, Error> 
         .map_err(|error| Error::new("cannot read the generation", &error))
 }
 
-/// Copies the log into the database, as far as readers permit. Returns whether all of it was copied and synced.
+/// Copies the log into the database, as far as readers permit, by the connection that writes. Returns whether all of it was
+/// copied and synced.
 fn is_checkpointed(connection: &Connection) -> Result<bool, Error> {
-    let read = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
-    connection
-        .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], read)
-        .map_err(|error| Error::new("cannot copy the log into the database", &error))
+    let pages = checkpoint::copy(connection)?;
+    Ok(pages.is_some_and(|pages| pages.copied == pages.length))
+}
+
+/// Opens a second connection to an open database, which copies the log.
+fn connect_checkpoints(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let wrap = |source| Error::new(&format!("cannot open `{}`", path.display()), &source);
+    let connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
+    // Opens the log: the files are those that the writer has open.
+    read_progress(&connection)?;
+    Ok(connection)
 }
 
 /// A job id as `SQLite`'s signed integer, with the same bits.

@@ -19,6 +19,7 @@
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
 
+mod checkpoint;
 mod common_events;
 mod database;
 mod ended;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use penstock_jobspec::job_id::JobId;
 use rusqlite::{OptionalExtension, params};
 
+pub use checkpoint::LogLimits;
 use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs};
 pub use error::Error;
@@ -66,7 +68,7 @@ impl Store {
     }
 
     /// Opens or creates the database at `path` without the counter beside it, for simulation: the path may be one of a file
-    /// system that only `SQLite` has.
+    /// system that only `SQLite` has, and [`run_due_checkpoint`](Self::run_due_checkpoint) makes the checkpoints.
     ///
     /// # Errors
     ///
@@ -95,6 +97,21 @@ impl Store {
 
     fn over(database: Database) -> Self {
         Self { database }
+    }
+
+    /// Sets the lengths of the log at which it is copied into the database, for simulation: it has few jobs.
+    pub fn set_log_limits(&mut self, limits: LogLimits) {
+        self.database.set_log_limits(limits);
+    }
+
+    /// The pages of the log after the last commit.
+    pub fn log_pages(&self) -> u64 {
+        self.database.log_pages()
+    }
+
+    /// Makes the checkpoint that is due, if no thread makes them. The next commit reports a failure.
+    pub fn run_due_checkpoint(&self) {
+        self.database.run_due_checkpoint();
     }
 
     /// Checks that the existing database at `path` can be written now: a lock that another process holds is not waited for.

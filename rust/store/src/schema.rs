@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::Error;
+use crate::{Error, checkpoint};
 
 /// When a commit is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,8 +141,19 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     connection
         .pragma_update(None, "journal_size_limit", MAX_LOG_BYTES)
         .map_err(wrap)?;
+    copy_old_log(connection)?;
     migrate(connection)?;
     discard_open_submissions(connection)
+}
+
+/// Copies the log of a process that was killed into the database. After a failed sync the page cache has what the disk lacks,
+/// and no later sync writes it: new commits must not follow such pages in the log.
+fn copy_old_log(connection: &Connection) -> Result<(), Error> {
+    match checkpoint::copy(connection) {
+        // It can be copied later.
+        Err(error) if !error.is_disk_full() && !error.is_busy() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Lets a database that this connection creates, or that a `VACUUM` of it writes, release free pages.

@@ -338,7 +338,7 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
     let ended = |id: u64| EndedJob {
         id: job(id),
         spec: 1,
-        end: 1000.0 + id as f64,
+        end: 1000.0 + f64::from(u32::try_from(id).unwrap()),
     };
     let (done, failed) = (class(None, 1), class(Some("batch"), 2));
     store.add_ended_jobs(&done, &[5, 6, 3].map(ended)).unwrap();
