@@ -214,18 +214,14 @@ impl QueuePass {
 
     #[inline]
     fn progress(&mut self, class: ClassId) -> &mut ClassProgress {
-        let index = class.index();
-        if index >= self.progress.len() {
-            self.add_classes(index + 1);
-        }
-        let progress = &mut self.progress[index];
+        let progress = &mut self.progress[class.index()];
         if progress.pass != self.pass {
             *progress = ClassProgress::unvisited(self.pass);
         }
         progress
     }
 
-    /// Makes room for `count` classes.
+    /// Makes room for `count` classes, at once rather than class by class, which would copy them.
     #[cold]
     fn add_classes(&mut self, count: usize) {
         // No pass has the number 0.
@@ -332,6 +328,9 @@ impl QueuePass {
     ) -> bool {
         let before = out.len();
         self.pass += 1;
+        if self.progress.len() < state.queue.classes.len() {
+            self.add_classes(state.queue.classes.len());
+        }
         self.next = None;
         self.heap.clear();
         self.harmful.clear();
