@@ -3,6 +3,7 @@
 use hashbrown::HashTable;
 use penstock_jobspec::Request;
 use penstock_jobspec::job_id::JobId;
+use smallvec::SmallVec;
 
 use crate::chunked_vec::ChunkedVec;
 use crate::copy_on_write::CopyOnWrite;
@@ -70,8 +71,8 @@ const MIN_SHARD_CAPACITY: usize = 64;
 struct Handles {
     /// The first unused one.
     unused: JobHandle,
-    /// The number of those in use.
-    jobs: usize,
+    /// The number of those in use, at most [`CHUNK_JOBS`].
+    jobs: u16,
     /// Whether the chunk is in the list of chunks with unused handles.
     is_listed: bool,
 }
@@ -82,8 +83,9 @@ pub(crate) struct Jobs {
     entries: ChunkedVec<JobEntry, CHUNK_JOBS>,
     /// Of each chunk.
     handles: Vec<Handles>,
-    /// The chunks with unused handles, and some without.
-    with_unused: Vec<usize>,
+    /// The chunks with unused handles, and some without. Mostly there are few, which a snapshot copies without memory of
+    /// their own.
+    with_unused: SmallVec<[usize; 4]>,
     /// The chunks whose memory was returned.
     without_memory: Vec<usize>,
     /// The number of unused handles with memory.
@@ -125,7 +127,7 @@ impl Default for Jobs {
         Self {
             entries: ChunkedVec::default(),
             handles: Vec::new(),
-            with_unused: Vec::new(),
+            with_unused: SmallVec::new(),
             without_memory: Vec::new(),
             unused: 0,
             ids: Box::new([(); ID_TABLE_SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
