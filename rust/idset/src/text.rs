@@ -49,6 +49,8 @@ impl Parser<'_> {
         self.id_by_digits()
     }
 
+    // Short texts have few numbers that are followed by eight characters.
+    #[inline]
     fn id_by_digits(&mut self) -> Result<u32, Error> {
         let start = self.at;
         let rest = &self.text.as_bytes()[start..];
