@@ -20,8 +20,6 @@
 mod states;
 mod table;
 
-use std::time::Instant;
-
 use penstock_engine::{Change, Decision, Engine, Job, Policy, QueueId, Selection, ShapeId};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -31,20 +29,19 @@ use states::{
     CORES, HOUR_S, Random, deep, engine, fragments, inventory, on_a_tenth, slots, submit, whole,
     wide,
 };
-use table::{Figure, Table, peak, repeat, time};
+use table::{Figure, Table, peak, repeat, rounds, time};
 
 /// Matches of a batch, each decision separately.
 fn matches(nodes: u32, selection: Selection, request: &Request, batch: u32) -> Figure {
     let mut engine = engine(nodes, Policy::Fcfs, selection);
     let shape = engine.shape(request);
     let ids: Vec<JobId> = (0..batch.into()).map(JobId::new).collect();
-    let rounds = (0..401).map(|_| {
+    let rounds = (0..rounds(401)).map(|_| {
         for id in &ids {
             submit(&mut engine, (*id).get(), shape, 0);
         }
-        let start = Instant::now();
-        let decisions = engine.schedule(1.0, usize::MAX);
-        let took = start.elapsed();
+        let mut decisions = Vec::new();
+        let took = time(|| decisions = engine.schedule(1.0, usize::MAX));
         assert_eq!(decisions.len(), ids.len(), "all of them fit");
         engine.finish(&ids);
         took
@@ -65,7 +62,7 @@ fn scattered(selection: Selection) -> Figure {
     let gone: Vec<JobId> = gone.map(JobId::new).collect();
     engine.finish(&gone);
     let ids: Vec<JobId> = (20_000..20_015).map(JobId::new).collect();
-    let rounds = (0..401).map(|_| {
+    let rounds = (0..rounds(401)).map(|_| {
         for id in &ids {
             submit(&mut engine, (*id).get(), many, 0);
         }
@@ -87,7 +84,7 @@ fn fails(freed: bool) -> Figure {
     engine.schedule(1.0, usize::MAX);
     submit(&mut engine, 1_000_000, many, 0);
     let mut next = 0;
-    let rounds = (0..201).map(|_| {
+    let rounds = (0..rounds(201)).map(|_| {
         if freed {
             engine.finish(&[JobId::new(next)]);
             next += 1;
@@ -122,7 +119,7 @@ fn again(nodes: u32) -> Figure {
             assert_eq!(engine.schedule(1.0, 1).len(), 1);
         }
     };
-    let rounds = (0..21).map(|_| time(&mut round));
+    let rounds = (0..rounds(21)).map(|_| time(&mut round));
     Figure::of(rounds.collect(), 10_000)
 }
 
@@ -132,7 +129,7 @@ fn text(request: &Request) -> Figure {
     submit(&mut engine, 1, shape, 0);
     engine.schedule(1.0, 1);
     let mut text = String::new();
-    let rounds = (0..201).map(|_| {
+    let rounds = (0..rounds(201)).map(|_| {
         time(|| {
             for _ in 0..100 {
                 text.clear();
@@ -187,7 +184,7 @@ fn waiting(jobs: u32, shapes: u32, limits: u32) -> Engine {
 fn snapshots(jobs: u32, shapes: u32, limits: u32) -> Figure {
     let mut engine = waiting(jobs, shapes, limits);
     let shape = engine.shape(&slots(1, 1));
-    let rounds = (0..101).map(|round| {
+    let rounds = (0..rounds(101).into()).map(|round| {
         assert!(engine.cancel(JobId::new(round)));
         submit(&mut engine, u64::from(jobs) + round, shape, 60);
         time(|| {
@@ -204,8 +201,8 @@ fn first_pass(policy: Policy, jobs: u32, shapes: u32) -> Figure {
 }
 
 /// First passes of copies.
-fn first_passes(engine: &Engine, rounds: u32) -> Figure {
-    let rounds = (0..rounds).map(|_| {
+fn first_passes(engine: &Engine, usual: u32) -> Figure {
+    let rounds = (0..rounds(usual)).map(|_| {
         let mut engine = engine.clone();
         let mut decisions = Vec::new();
         let took = time(|| decisions = engine.schedule(1.0, usize::MAX));
@@ -220,7 +217,7 @@ fn first_passes(engine: &Engine, rounds: u32) -> Figure {
 fn passes(policy: Policy, jobs: u32) -> Figure {
     let mut engine = deep(policy, jobs, 1000);
     engine.schedule(1.0, usize::MAX);
-    let rounds = (0..101).map(|id| {
+    let rounds = (0..rounds(101).into()).map(|id| {
         engine.finish(&[JobId::new(id)]);
         time(|| engine.schedule(1.0, usize::MAX))
     });
@@ -260,7 +257,7 @@ fn property() -> Figure {
     }
     engine.schedule(1.0, usize::MAX);
     let some = IdSet::from(0..=99);
-    let rounds = (0..5).map(|number| {
+    let rounds = (0..rounds(5)).map(|number| {
         let name = format!("p{number}");
         engine.add_property(&name, &some).expect("known ranks");
         time(|| engine.schedule(2.0, usize::MAX))
@@ -388,6 +385,10 @@ fn planning(table: &Table) {
     table.figure("deep, 1000 pending: conservative, first pass", || {
         first_pass(Policy::Conservative, 1000, 1000)
     });
+    table.figure(
+        "deep, 1000 pending: conservative, pass after a release",
+        || passes(Policy::Conservative, 1000),
+    );
     table.figure("deep: conservative, first pass", || {
         first_passes(&deep(Policy::Conservative, 100_000, 1000), 1)
     });

@@ -15,14 +15,25 @@ impl Figure {
     }
 }
 
+/// The time of some work, and only of it: `bench/instructions.py` counts within this function.
+#[inline(never)]
 pub fn time<T>(work: impl FnOnce() -> T) -> Duration {
     let start = Instant::now();
     black_box(work());
     start.elapsed()
 }
 
-pub fn repeat<T>(rounds: u32, mut work: impl FnMut() -> T) -> Figure {
-    Figure::of((0..rounds).map(|_| time(&mut work)).collect(), 1)
+/// The number of rounds: at most the second argument of the program, if there is one.
+pub fn rounds(usual: u32) -> u32 {
+    let most = std::env::args()
+        .nth(2)
+        .map(|most| most.parse().expect("a number of rounds"));
+    usual.min(most.unwrap_or(usual))
+}
+
+pub fn repeat<T>(usual: u32, mut work: impl FnMut() -> T) -> Figure {
+    let taken = (0..rounds(usual)).map(|_| time(&mut work));
+    Figure::of(taken.collect(), 1)
 }
 
 pub fn shown(seconds: f64) -> String {
