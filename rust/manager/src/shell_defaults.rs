@@ -22,8 +22,9 @@ pub(crate) fn add(text: String) -> String {
     if let Some(options) = options.as_object_mut() {
         let exit_code = options.entry("signal-exit-code");
         exit_code.or_insert_with(|| true.into());
-        // One task needs no PMI to find the others; the server would be a second process for each job.
-        if jobspec.ntasks() > 1 || options.contains_key("per-resource") {
+        // One task needs no PMI to find the others; the server would be a second process for each job. The brokers of
+        // batch jobs, which have `per-resource`, begin as they always have, unless the jobspec requests PMI.
+        if jobspec.ntasks() > 1 && !options.contains_key("per-resource") {
             let pmi = options.entry("pmi");
             pmi.or_insert_with(|| "simple".into());
         }
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(option(2, &json!({})), "simple");
         assert_eq!(option(2, &json!({"pmi": "off"})), "off");
         let per_node = json!({"per-resource": {"type": "node"}});
-        assert_eq!(option(1, &per_node), "simple");
+        assert_eq!(option(2, &per_node), Value::Null);
     }
 
     #[test]
