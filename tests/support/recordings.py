@@ -149,11 +149,6 @@ class Differences:
         """Topics of requests that our end sends in addition."""
         return {row["topic"] for row in self._marked("besides")}
 
-    def unordered(self, frame: Frame) -> bool:
-        """Whether the order of this frame's list is listed as different."""
-        rows = self._marked("order")
-        return any(row["topic"] == frame.message.topic for row in rows)
-
     def _marked(self, key: str) -> list[dict[str, Any]]:
         places = [place for place, row in enumerate(self.rows) if key in row]
         self._seen.update(places)
