@@ -551,10 +551,9 @@ impl Context {
     }
 
     fn append_events(&mut self, unwritten: BTreeMap<JobId, (u32, String)>) {
-        for (id, (seq, lines)) in unwritten {
-            self.storage
-                .run(|store| store.append_events(id, seq, &lines));
-        }
+        let jobs = unwritten.into_iter();
+        let jobs = jobs.map(|(id, (seq, lines))| (id, seq, lines));
+        self.storage.run(|store| store.append_events_of(jobs));
     }
 
     /// Stores R as committed for a job's outstanding request.

@@ -10,8 +10,8 @@
 //!
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
-//! row), `common_events(first, last, lines)` (the first events of the jobs in a range of ids, those of one submission: the
-//! rows of `events` follow them), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
+//! row), `common_events(seq, first, last, step, lines)` (events that the jobs in a range of ids share, but for the step of their
+//! timestamps from job to job; `seq` places them between the rows of `events`), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
 //! complete: no reader returns them, and a start discards them), `ended_jobs(seq, first, last, queue, result, jobs)` (what
 //! a start needs of ended jobs, many in a row), `kvs(key, value)` and `store`, a row about the database itself.
@@ -32,15 +32,16 @@ mod space;
 mod submissions;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use penstock_jobspec::job_id::JobId;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 pub use checkpoint::LogLimits;
+use common_events::Run;
 use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs};
 pub use error::Error;
+use records::Eventlog;
 pub use records::{JobRecord, Jobs};
 pub use schema::Synchronous;
 pub use space::Space;
@@ -291,6 +292,44 @@ impl Store {
             .map(drop)
     }
 
+    /// Appends event lines of several jobs in the order of their ids, as [`append_events`](Self::append_events) does. Jobs with
+    /// successive ids share a row if their lines differ by a constant step of their timestamps alone.
+    ///
+    /// # Errors
+    ///
+    /// A job has lines of its `seq`, or the database fails.
+    pub fn append_events_of(
+        &mut self,
+        jobs: impl IntoIterator<Item = (JobId, u32, String)>,
+    ) -> Result<(), Error> {
+        let mut run: Option<Run> = None;
+        for (id, seq, lines) in jobs {
+            if run.as_mut().is_some_and(|run| run.add(id, seq, &lines)) {
+                continue;
+            }
+            if let Some(run) = run.replace(Run::new(id, seq, lines)) {
+                self.append_run(&run)?;
+            }
+        }
+        run.map_or(Ok(()), |run| self.append_run(&run))
+    }
+
+    fn append_run(&mut self, run: &Run) -> Result<(), Error> {
+        if run.first == run.last {
+            return self.append_events(run.first, run.seq, &run.lines);
+        }
+        if !run.is_long() {
+            for (id, lines) in run.jobs() {
+                self.append_events(id, run.seq, &lines)?;
+            }
+            return Ok(());
+        }
+        let row = params![run.seq, key(run.first), key(run.last), run.step, run.lines];
+        self.database
+            .write("cannot write events", common_events::INSERT, row)
+            .map(drop)
+    }
+
     /// Stores the first event lines of the jobs with ids from `first` to `last`, which belong to one submission. Further lines
     /// follow by [`Store::append_events`], with a `seq` that is the number of these at least. A second call with the same
     /// `first` and a greater `last` has further jobs share them.
@@ -307,25 +346,21 @@ impl Store {
         self.database
             .write(
                 "cannot write events",
-                common_events::INSERT,
+                common_events::SET_FIRST,
                 params![key(first), key(last), lines],
             )
             .map(drop)
     }
 
-    fn common_events(&self, id: JobId) -> Result<Option<String>, Error> {
-        let what = "cannot read an eventlog";
-        let lines = self
-            .database
-            .read::<Option<String>>(what, common_events::SELECT, [key(id)])?;
-        Ok(lines.flatten())
-    }
-
-    fn remove_unused_common_events(&mut self, id: JobId) -> Result<(), Error> {
-        let what = "cannot remove a job";
-        self.database
-            .write(what, common_events::DELETE_UNUSED, [key(id), key(id)])
-            .map(drop)
+    /// Removes shared events of which the jobs with ids from `first` to `last` were the last ones.
+    fn remove_unused_common_events(&mut self, first: i64, last: i64) -> Result<(), Error> {
+        let what = "cannot remove shared events";
+        let seqs = common_events::seqs(self.database.connection());
+        for seq in seqs.map_err(|source| Error::new(what, &source))? {
+            let sql = common_events::DELETE_UNUSED;
+            self.database.write(what, sql, [first, last, seq])?;
+        }
+        Ok(())
     }
 
     /// The whole eventlog of a job; empty if it has none.
@@ -334,21 +369,26 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn eventlog(&self, id: JobId) -> Result<String, Error> {
-        let own = self.own_events(id)?;
-        Ok(match self.common_events(id)? {
-            Some(common) => common + &own,
-            None => own,
-        })
+        let events = self.events(id);
+        let events = events.map_err(|source| Error::new("cannot read an eventlog", &source))?;
+        Ok(events.into_text())
     }
 
-    fn own_events(&self, id: JobId) -> Result<String, Error> {
-        let log = self.database.read::<String>(
-            "cannot read an eventlog",
-            "SELECT group_concat(lines, '') FROM \
-             (SELECT lines FROM events WHERE job = ? ORDER BY seq) HAVING count(*) > 0",
-            [key(id)],
-        )?;
-        Ok(log.unwrap_or_default())
+    fn events(&self, id: JobId) -> rusqlite::Result<Eventlog> {
+        let connection = self.database.connection();
+        let query = "SELECT seq, lines FROM events WHERE job = ? ORDER BY seq";
+        let mut statement = connection.prepare_cached(query)?;
+        let own = statement
+            .query_map([key(id)], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        // A row of shared events stays until the last of its jobs is removed.
+        let mut is_stored = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?")?;
+        let shared = if is_stored.exists([key(id)])? {
+            common_events::of_job(connection, key(id))?
+        } else {
+            Vec::new()
+        };
+        Ok(Eventlog::new(shared.into_iter(), own))
     }
 
     /// Sets a job's R. Returns false if the job is unknown.
@@ -498,8 +538,8 @@ impl Store {
             let removed: rusqlite::Result<Vec<_>> = removed.and_then(Iterator::collect);
             specs.extend(removed.map_err(wrap)?);
             drop(statement);
-            self.database
-                .write(what, common_events::DELETE_UNUSED, run)?;
+            let [first, last] = run;
+            self.remove_unused_common_events(first, last)?;
         }
         Ok(specs)
     }
@@ -547,7 +587,7 @@ impl Store {
             .write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
         let sql = "DELETE FROM jobs WHERE id = ? RETURNING spec";
         let spec = self.database.read(what, sql, [key(id)])?;
-        self.remove_unused_common_events(id)?;
+        self.remove_unused_common_events(key(id), key(id))?;
         Ok(spec)
     }
 
@@ -630,26 +670,17 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn job(&self, id: JobId) -> Result<Option<JobRecord>, Error> {
-        let row = self
-            .database
-            .connection()
-            .prepare_cached("SELECT userid, spec, r FROM jobs WHERE id = ?")
-            .and_then(|mut statement| {
-                let columns = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-                statement.query_row([key(id)], columns).optional()
-            })
-            .map_err(|source| Error::new("cannot read a job", &source))?;
-        let Some((userid, spec, r)) = row else {
-            return Ok(None);
+        let read = || {
+            let connection = self.database.connection();
+            let query = "SELECT id, userid, spec, r FROM jobs WHERE id = ?";
+            let mut statement = connection.prepare_cached(query)?;
+            let mut rows = statement.query([key(id)])?;
+            let Some(row) = rows.next()? else {
+                return Ok(None);
+            };
+            records::record(key(id), row, self.events(id)?).map(Some)
         };
-        Ok(Some(JobRecord {
-            id,
-            userid,
-            spec,
-            r,
-            common_events: self.common_events(id)?.map(Arc::from),
-            own_events: self.own_events(id)?,
-        }))
+        read().map_err(|source: rusqlite::Error| Error::new("cannot read a job", &source))
     }
 
     /// Every job, the oldest first, without those of submissions that are not complete.

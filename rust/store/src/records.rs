@@ -21,7 +21,7 @@ pub struct JobRecord {
     pub spec: i64,
     /// R as committed, if it was.
     pub r: Option<String>,
-    /// The first event lines (RFC 18), if it shares them with the other jobs of its submission. Each line has its newline.
+    /// The first event lines (RFC 18), if it shares them with other jobs of its submission. Each line has its newline.
     pub common_events: Option<Arc<str>>,
     /// The other event lines.
     pub own_events: String,
@@ -59,7 +59,7 @@ pub(crate) fn read(
     let wrap = |source: rusqlite::Error| Error::new(what, &source);
     let after = after.map_or(i64::MIN, key);
     let mut jobs = Jobs::default();
-    let mut common = CommonEvents::new(connection);
+    let mut common = CommonEvents::new(connection).map_err(wrap)?;
     let mut select_logs = connection
         .prepare_cached("SELECT job, lines, seq FROM events WHERE job > ? ORDER BY job, seq")
         .map_err(wrap)?;
@@ -89,22 +89,24 @@ pub(crate) fn read(
             logs = select_logs.query([id.saturating_sub(1)]).map_err(wrap)?;
             next = next_lines(&mut logs, &mut jobs.damaged)?;
         }
-        let common_events = common.of(id);
-        let mut own_events: rusqlite::Result<_> = Ok(String::new());
-        let mut first_seq = None;
+        let mut events: rusqlite::Result<_> = Ok(Vec::new());
         while let Some(found) = next.take_if(|found| found.job <= id) {
             if found.job == id {
-                first_seq.get_or_insert(found.seq);
-                own_events = own_events.and_then(|events| Ok(events + &found.lines?));
+                events = events.and_then(|mut events: Vec<_>| {
+                    events.push((found.seq, found.lines?));
+                    Ok(events)
+                });
             }
             next = next_lines(&mut logs, &mut jobs.damaged)?;
         }
-        let read = common_events.and_then(|common| record(id, row, common, own_events?));
+        let events = events.and_then(|own| Ok(Eventlog::new(common.of(id)?, own)));
+        let read = events.and_then(|events| {
+            let is_whole = events.begins_at_0;
+            Ok((record(id, row, events)?, is_whole))
+        });
         let fault = match read {
-            Ok(record) if record.common_events.is_none() && first_seq > Some(0) => {
-                "its first events are missing".to_owned()
-            }
-            Ok(record) => {
+            Ok((_, false)) => "its first events are missing".to_owned(),
+            Ok((record, true)) => {
                 jobs.records.push(record);
                 if jobs.records.len() + jobs.ended.len() >= max {
                     jobs.last = Some(JobId::new(id.cast_unsigned()));
@@ -146,19 +148,70 @@ fn next_lines(
     Ok(None)
 }
 
+/// The event lines of a job.
+pub(crate) struct Eventlog {
+    /// The first ones, if it shares them with other jobs of its submission.
+    common: Option<Arc<str>>,
+    /// The others.
+    own: String,
+    /// Whether there are none before the first ones that were read.
+    begins_at_0: bool,
+}
+
+impl Eventlog {
+    /// Joins shared lines and a job's own ones, each with its `seq` and in their order.
+    pub(crate) fn new(
+        shared: impl Iterator<Item = (i64, Arc<str>)>,
+        own: Vec<(i64, String)>,
+    ) -> Self {
+        let mut shared = shared.peekable();
+        let common = shared.next_if(|(seq, _)| *seq == 0).map(|(_, lines)| lines);
+        let mut lines = String::new();
+        let mut first_seq = None;
+        for (seq, own) in own {
+            while let Some((seq, shared)) = shared.next_if(|(shared, _)| *shared < seq) {
+                first_seq.get_or_insert(seq);
+                lines.push_str(&shared);
+            }
+            first_seq.get_or_insert(seq);
+            if lines.is_empty() {
+                lines = own;
+            } else {
+                lines.push_str(&own);
+            }
+        }
+        for (seq, shared) in shared {
+            first_seq.get_or_insert(seq);
+            lines.push_str(&shared);
+        }
+        Self {
+            begins_at_0: common.is_some() || first_seq.is_none_or(|seq| seq <= 0),
+            common,
+            own: lines,
+        }
+    }
+
+    /// All lines.
+    pub(crate) fn into_text(self) -> String {
+        match self.common {
+            Some(common) => [&common, self.own.as_str()].concat(),
+            None => self.own,
+        }
+    }
+}
+
 /// A job's record, from the columns `userid`, `spec` and `r`.
-fn record(
+pub(crate) fn record(
     id: i64,
     row: &rusqlite::Row<'_>,
-    common_events: Option<Arc<str>>,
-    own_events: String,
+    events: Eventlog,
 ) -> rusqlite::Result<JobRecord> {
     Ok(JobRecord {
         id: JobId::new(id.cast_unsigned()),
         userid: row.get(1)?,
         spec: row.get(2)?,
         r: row.get(3)?,
-        common_events,
-        own_events,
+        common_events: events.common,
+        own_events: events.own,
     })
 }

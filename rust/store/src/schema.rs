@@ -96,9 +96,21 @@ CREATE TABLE ended_jobs (
 );
 ";
 
-/// The ends of ended jobs are exact. The next start reads them from the eventlogs.
+/// The ends of ended jobs are exact: the next start reads them from the eventlogs. Shared events are in any place of the
+/// eventlogs: see [`crate::common_events`].
 const FORMAT_6: &str = "
 DELETE FROM ended_jobs;
+ALTER TABLE common_events RENAME TO first_events;
+CREATE TABLE common_events (
+    seq INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    step REAL NOT NULL,
+    lines TEXT NOT NULL,
+    PRIMARY KEY (seq, first)
+) WITHOUT ROWID;
+INSERT INTO common_events SELECT 0, first, last, 0, lines FROM first_events;
+DROP TABLE first_events;
 ";
 
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.

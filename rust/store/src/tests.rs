@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rusqlite::Connection;
 
 use super::*;
@@ -312,6 +315,142 @@ fn common_events_go_with_the_last_of_their_jobs() {
     assert_eq!(count(&store), 0);
     store.forget_purged(&[4, 5, 6, 8].map(job)).unwrap();
     assert_eq!(store.purged_jobs().unwrap(), [7, 9].map(job));
+}
+
+/// Lines of a job at a moment, in units of the clock's resolution.
+fn lines_at(tick: u32) -> String {
+    let seconds = |ticks: u32| 1_795_576_145.5 + f64::from(ticks) / f64::from(1 << 20);
+    let [raised, clean] = [seconds(tick), seconds(tick + 5000)];
+    format!(
+        "{{\"timestamp\":{raised},\"name\":\"exception\",\"context\":{{\"note\":\"at {{1}}\"}}}}\n\
+         {{\"timestamp\":{clean},\"name\":\"clean\"}}\n"
+    )
+}
+
+/// Forty copies, of which the events of most are shared further: those of 10 to 39 but 20, and one by one those of 2 to 4.
+fn store_with_shared_events() -> (Store, BTreeMap<u64, String>) {
+    let mut store = Store::in_memory().unwrap();
+    let spec = store.add_jobspec("{}").unwrap();
+    store.add_common_events(job(1), job(40), "a\nb\n").unwrap();
+    let mut expected = BTreeMap::new();
+    for id in 1..=40 {
+        store.add_job(job(id), 1000, 1.5, spec).unwrap();
+        expected.insert(id, "a\nb\n".to_owned());
+    }
+    store.append_events(job(11), 2, "own\n").unwrap();
+    expected.get_mut(&11).unwrap().push_str("own\n");
+    let ids = (2..=4).chain(10..=39);
+    let events = ids.map(|id| {
+        let seq = if id == 11 || id > 29 { 3 } else { 2 };
+        let lines = match id {
+            20 => "another line\n".to_owned(),
+            id => lines_at(u32::try_from(id * 3).unwrap()),
+        };
+        expected.get_mut(&id).unwrap().push_str(&lines);
+        (job(id), seq, lines)
+    });
+    store.append_events_of(events).unwrap();
+    store.append_events(job(24), 4, "last\n").unwrap();
+    expected.get_mut(&24).unwrap().push_str("last\n");
+    (store, expected)
+}
+
+fn count(store: &Store, table: &str) -> i64 {
+    let query = format!("SELECT count(*) FROM {table}");
+    let count = store
+        .database
+        .connection()
+        .query_row(&query, [], |row| row.get(0));
+    count.unwrap()
+}
+
+#[test]
+fn events_that_differ_by_a_constant_step_share_a_row() {
+    let mut store = Store::in_memory().unwrap();
+    let lines = |id: u64| lines_at(u32::try_from(id).unwrap() * 3);
+    let events = |ids: std::ops::Range<u64>| ids.map(|id| (job(id), 4, lines(id)));
+    store.append_events_of(events(1..1000)).unwrap();
+    assert_eq!(
+        (count(&store, "common_events"), count(&store, "events")),
+        (1, 0)
+    );
+    // Few jobs, a gap between ids, another step, another `seq`, a great one.
+    store.append_events_of(events(2000..2003)).unwrap();
+    store
+        .append_events_of(events(3000..3020).step_by(2))
+        .unwrap();
+    let squares = (4000..4020).map(|id| (job(id), 4, lines((id - 4000) * (id - 4000))));
+    store.append_events_of(squares).unwrap();
+    let counted = (5000..5020)
+        .zip(0..)
+        .map(|(id, seq)| (job(id), seq, lines(id)));
+    store.append_events_of(counted).unwrap();
+    let late = events(6000..6020).map(|(id, _, lines)| (id, 64, lines));
+    store.append_events_of(late).unwrap();
+    assert_eq!(
+        (count(&store, "common_events"), count(&store, "events")),
+        (1, 3 + 10 + 20 + 20 + 20)
+    );
+    // A job has the lines of a `seq` once.
+    assert!(store.append_events_of(events(1..9)).is_err());
+}
+
+#[test]
+fn shared_events_are_read_between_those_of_the_job() {
+    let (store, expected) = store_with_shared_events();
+    assert!(count(&store, "common_events") > 1);
+    for max in [1, 7, 40, 100] {
+        let (mut last, mut left) = (None, expected.iter());
+        loop {
+            let page = store.jobs_after(last, max, &EndedJobs::default()).unwrap();
+            assert!(page.damaged.is_empty(), "{:?}", page.damaged);
+            for (record, (id, expected)) in page.records.iter().zip(left.by_ref()) {
+                assert_eq!((record.id, &record.eventlog()), (job(*id), expected));
+                assert_eq!(store.eventlog(record.id).unwrap(), *expected);
+                assert_eq!(store.job(record.id).unwrap().as_ref(), Some(record));
+            }
+            last = page.last;
+            if last.is_none() {
+                break;
+            }
+        }
+        assert_eq!(left.next(), None, "{max}");
+    }
+}
+
+#[test]
+fn shared_events_stay_until_the_last_of_their_jobs_is_removed() {
+    let (mut store, mut expected) = store_with_shared_events();
+    for id in [13, 10, 14, 1, 40, 27].into_iter().chain(1..=40) {
+        store.remove_jobs(&[job(id)]).unwrap();
+        expected.remove(&id);
+        assert_eq!(store.eventlog(job(id)).unwrap(), "");
+        for (id, expected) in &expected {
+            assert_eq!(store.eventlog(job(*id)).unwrap(), *expected);
+        }
+    }
+    assert_eq!(
+        (count(&store, "common_events"), count(&store, "events")),
+        (0, 0)
+    );
+}
+
+#[test]
+fn shared_events_that_cannot_be_read_damage_their_jobs_alone() {
+    let (store, expected) = store_with_shared_events();
+    store
+        .database
+        .connection()
+        .execute(
+            "UPDATE common_events SET lines = x'ff' WHERE seq = 2 AND first = 12",
+            [],
+        )
+        .unwrap();
+    let jobs = store.jobs().unwrap();
+    assert_eq!(jobs.damaged.len(), 20 - 12, "{:?}", jobs.damaged);
+    for record in jobs.records {
+        assert_eq!(record.eventlog(), expected[&record.id.get()]);
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn crash(store: Store, folder: &Folder) {
 }
 
 #[test]
-fn every_released_format_is_migrated() {
+fn every_released_format_is_migrated_and_salvaged() {
     let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
     let mut count = 0;
     for dump in fs::read_dir(formats).unwrap() {
@@ -90,8 +90,15 @@ fn every_released_format_is_migrated() {
         old.execute_batch(&fs::read_to_string(&dump).unwrap())
             .unwrap();
         drop(old);
+        let salvage = maintenance::salvage(&folder.database()).unwrap();
+        let salvaged = salvage.store().jobs().unwrap();
         let mut store = folder.open();
         assert_eq!(ids(&store).len(), 3, "{}", dump.display());
+        let jobs = store.jobs().unwrap();
+        assert!(
+            jobs.damaged.is_empty() && jobs.records.iter().all(|job| !job.eventlog().is_empty())
+        );
+        assert_eq!(jobs, salvaged, "{}", dump.display());
         assert!(store.warnings().is_empty());
         assert_eq!(store.value("site.key").unwrap().as_deref(), Some(&b"1"[..]));
         add_jobs(&mut store, [u64::MAX >> 1]);
@@ -300,6 +307,10 @@ fn an_export_is_imported_without_a_difference() {
     let (first, last) = (JobId::new(4), JobId::new(5));
     store.add_common_events(first, last, "x\n").unwrap();
     add_copies(&mut store, [4, 5]);
+    add_copies(&mut store, 10..20);
+    let shared = (10..20).map(|id| (JobId::new(id), 0, format!("{{\"timestamp\":{id}.5}}\n")));
+    store.append_events_of(shared).unwrap();
+    let log_of_14 = store.eventlog(JobId::new(14)).unwrap();
     store.set_value("key", b"\xff\x00").unwrap();
     store.append_resource_event("drain").unwrap();
     store.commit().unwrap();
@@ -321,6 +332,11 @@ fn an_export_is_imported_without_a_difference() {
         lines.map(str::to_owned).collect()
     };
     assert_eq!(of_jobs(&text), of_jobs(&again));
+    let imported = other.open().eventlog(JobId::new(14)).unwrap();
+    assert_eq!(
+        (imported.as_str(), log_of_14),
+        ("{\"timestamp\":14.5}\n", imported.clone())
+    );
     assert_eq!(
         other.open().value("key").unwrap().as_deref(),
         Some(&b"\xff\x00"[..])

@@ -21,7 +21,7 @@ const ROW_CHECKS: [(&str, &str); 7] = [
     ),
     (
         "there are events of unknown jobs, from {} on",
-        "SELECT first FROM common_events \
+        "SELECT DISTINCT first FROM common_events \
          WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
     ),
     (

@@ -146,9 +146,10 @@ fn add_row(connection: &Connection, name: &str, values: &Value) -> Result<(), St
         .columns
         .iter()
         .map(|column| {
-            let value = values
-                .get(column)
-                .ok_or(format!("expected the key `{column}`"))?;
+            let Some(value) = values.get(column) else {
+                let earlier = table.earlier_value(column).map(Column::Integer);
+                return earlier.ok_or(format!("expected the key `{column}`"));
+            };
             from_json(value).ok_or(format!("`{column}`: invalid value"))
         })
         .collect::<Result<_, _>>()?;

@@ -37,15 +37,7 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     let mut store = Store::open_without_counter(&new, Synchronous::Full)?;
     let mut losses = Vec::new();
     store.database.begin()?;
-    let has_table = |table: &&Table| {
-        let since = match table.name {
-            "open_submissions" => 3,
-            "common_events" => 4,
-            _ => 1,
-        };
-        found >= since
-    };
-    for table in TABLES.iter().filter(has_table) {
+    for table in &TABLES {
         losses.extend(copy_table(&damaged, store.database.connection(), table)?);
     }
     let mut salvage = Salvage {
@@ -77,7 +69,7 @@ impl Salvage {
         ] {
             self.store.database.write(what, sql, [key(id)])?;
         }
-        self.store.remove_unused_common_events(id)?;
+        self.store.remove_unused_common_events(key(id), key(id))?;
         self.losses.push(format!("job {id} is left out: {reason}"));
         Ok(())
     }
@@ -110,7 +102,8 @@ impl Salvage {
             "DELETE FROM resource_events WHERE typeof(line) <> 'text'",
             "DELETE FROM meta WHERE typeof(value) <> 'text'",
             "DELETE FROM events WHERE typeof(job) <> 'integer'",
-            "DELETE FROM common_events WHERE typeof(last) <> 'integer' OR typeof(lines) <> 'text'",
+            "DELETE FROM common_events WHERE typeof(seq) <> 'integer' OR typeof(first) <> 'integer' \
+             OR typeof(last) <> 'integer' OR typeof(step) <> 'real' OR typeof(lines) <> 'text'",
         ] {
             self.store.database.write(what, sql, [])?;
         }
@@ -138,9 +131,20 @@ impl Salvage {
     }
 }
 
-/// Copies the rows of a table from its first one to a damaged page, and from its last one. Returns what is lost.
+/// Copies the rows of a table from its first one to a damaged page, and from its last one. Returns what is lost. Earlier formats
+/// lack some tables and columns.
 fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<String>, Error> {
     let mut losses = Vec::new();
+    let found = columns_of(from, table.name)?;
+    if found.is_empty() {
+        return Ok(losses);
+    }
+    let has = |column: &&str| found.iter().any(|found| found == column);
+    let selected = table.columns.iter().map(|column| {
+        let earlier = table.earlier_value(column).filter(|_| !has(column));
+        earlier.map_or_else(|| (*column).to_owned(), |value| value.to_string())
+    });
+    let selected = selected.collect::<Vec<_>>().join(", ");
     let columns = table.columns.join(", ");
     let marks = vec!["?"; table.columns.len()].join(", ");
     // References are not checked: the row that is referred to may be lost.
@@ -153,12 +157,9 @@ fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<S
         ))
         .map_err(|error| Error::new("cannot write the new database", &error))?;
     for order in ["ASC", "DESC"] {
-        let keys: Vec<String> = table
-            .key
-            .iter()
-            .map(|key| format!("{key} {order}"))
-            .collect();
-        let query = format!("SELECT {columns} FROM {name} ORDER BY {}", keys.join(", "));
+        let keys = table.key.iter().filter(|key| has(key));
+        let keys: Vec<String> = keys.map(|key| format!("{key} {order}")).collect();
+        let query = format!("SELECT {selected} FROM {name} ORDER BY {}", keys.join(", "));
         match read_rows(from, &query, table.columns.len(), |values| {
             insert.execute(params_from_iter(values)).map(drop)
         }) {
@@ -175,6 +176,17 @@ fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<S
         }
     }
     Ok(losses)
+}
+
+/// The columns of a table; none if there is no such table.
+fn columns_of(connection: &Connection, table: &str) -> Result<Vec<String>, Error> {
+    let read = || {
+        let query = "SELECT name FROM pragma_table_info(?)";
+        let mut statement = connection.prepare(query)?;
+        let columns = statement.query_map([table], |row| row.get(0))?;
+        columns.collect::<rusqlite::Result<Vec<String>>>()
+    };
+    read().map_err(|error| Error::new("cannot read the tables of the database", &error))
 }
 
 /// Reads rows until one cannot be read, or cannot be written: the inner error.

@@ -7,6 +7,13 @@ pub(super) struct Table {
     pub(super) key: &'static [&'static str],
 }
 
+impl Table {
+    /// The value of a column in the rows of earlier formats, which lack it.
+    pub(super) fn earlier_value(&self, column: &str) -> Option<i64> {
+        (self.name == "common_events" && ["seq", "step"].contains(&column)).then_some(0)
+    }
+}
+
 /// The tables, each after those to which its rows refer, without the row of the database about itself.
 pub(super) const TABLES: [Table; 11] = [
     Table {
@@ -31,8 +38,8 @@ pub(super) const TABLES: [Table; 11] = [
     },
     Table {
         name: "common_events",
-        columns: &["first", "last", "lines"],
-        key: &["first"],
+        columns: &["seq", "first", "last", "step", "lines"],
+        key: &["seq", "first"],
     },
     Table {
         name: "unsent_starts",
