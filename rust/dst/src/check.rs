@@ -1,9 +1,10 @@
 //! The invariants, and the end of a run, at which every job must have come to its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::eventlog;
 use penstock_flux::topic::{job_manager, resource};
+use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::{JobRecord, Store};
@@ -60,6 +61,42 @@ fn granted_requests(events: &[Event]) -> usize {
         .iter()
         .filter(|event| event.name == eventlog::ALLOC_END);
     ends.filter(|event| event.context["status"] == 0).count()
+}
+
+/// The number of changes by which a job has released nodes.
+fn releases(events: &[Event]) -> usize {
+    let names = events.iter().map(|event| event.name.as_str());
+    names
+        .filter(|name| *name == eventlog::RESOURCE_REMOVE)
+        .count()
+}
+
+/// Grants that a log adds more than once.
+fn repeated_grants(events: &[Event]) -> Vec<String> {
+    let added = events
+        .iter()
+        .filter(|event| event.name == eventlog::RESOURCE_ADD);
+    let mut grants = BTreeSet::new();
+    added
+        .map(|event| event.context["alloc"].to_string())
+        .filter(|grant| !grants.insert(grant.clone()))
+        .map(|grant| format!("the grant {grant} is added twice"))
+        .collect()
+}
+
+/// The faults of the eventlog of resources: execution targets that are added more than once.
+fn growth_faults(store: &Store) -> Vec<String> {
+    let lines = store.resource_events().unwrap_or_default().join("\n");
+    let mut ranks = IdSet::new();
+    let mut faults = Vec::new();
+    for event in events(&lines).iter().filter(|event| event.name == "grow") {
+        match ResourceSet::from_json(&event.context["R"].to_string()) {
+            Ok(added) if ranks.is_disjoint(&added.ranks()) => ranks.union_with(&added.ranks()),
+            Ok(added) => faults.push(format!("{} are added after {ranks}", added.ranks())),
+            Err(error) => faults.push(format!("an invalid growth: {error}")),
+        }
+    }
+    faults
 }
 
 /// Whether a log is that of a job that carries a PMIx request.
@@ -218,12 +255,32 @@ impl World {
         let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.is_healthy()) else {
             return;
         };
+        let inventory = daemon.inventory();
         match daemon.manager().allocated() {
             Ok(allocated) if cores_of(&allocated).len() > self.all_cores() => {
                 self.violate("allocated-twice", "more cores are allocated than exist");
             }
             Ok(_) => {}
             Err(error) => self.violate("allocated-twice", error.to_string()),
+        }
+        if let Some(text) = self.inventory_fault(&inventory) {
+            self.violate("inventory", text);
+        }
+    }
+
+    /// The difference between an inventory and the responses to requests that change it.
+    fn inventory_fault(&self, inventory: &IdSet) -> Option<String> {
+        let promises = &self.promises;
+        let removed = promises.removed_ranks.iter();
+        let removed = removed.filter(|rank| inventory.contains(**rank)).min();
+        let added = promises
+            .added_ranks
+            .difference(&promises.requested_removals);
+        let missing = added.filter(|rank| !inventory.contains(**rank)).min();
+        match (removed, missing) {
+            (Some(rank), _) => Some(format!("rank {rank} was removed, and is in {inventory}")),
+            (_, Some(rank)) => Some(format!("rank {rank} was added, and is not in {inventory}")),
+            _ => None,
         }
     }
 
@@ -264,6 +321,8 @@ impl World {
         }
         let faults = value_faults(store, &self.promises).into_iter();
         violations.extend(faults.map(|text| Violation::new("value", text)));
+        let faults = growth_faults(store).into_iter();
+        violations.extend(faults.map(|text| Violation::new("inventory", text)));
         let stored = jobs_by_name(store);
         for (number, submission) in self.promises.submissions.iter().enumerate() {
             let count = stored.get(&format!("s{number}")).copied();
@@ -323,6 +382,13 @@ impl World {
                 Err(_) => {}
             }
         }
+        violations.extend(self.elastic_faults(store));
+        self.violations.extend(violations);
+    }
+
+    /// The reported grants and releases of PMIx requests that a store does not have.
+    fn elastic_faults(&self, store: &Store) -> Vec<Violation> {
+        let mut violations = Vec::new();
         for (id, count) in &self.promises.granted {
             let log = store.eventlog(JobId::new(*id)).unwrap_or_default();
             if !self.purged.contains(id) && granted_requests(&events(&log)) < *count {
@@ -332,7 +398,16 @@ impl World {
                 ));
             }
         }
-        self.violations.extend(violations);
+        for (id, count) in &self.promises.releases {
+            let log = store.eventlog(JobId::new(*id)).unwrap_or_default();
+            if !self.purged.contains(id) && releases(&events(&log)) < *count {
+                violations.push(Violation::new(
+                    "release-lost",
+                    format!("job {id}: {count} releases were reported, the log has fewer: {log}"),
+                ));
+            }
+        }
+        violations
     }
 
     /// Checks what holds when nothing is under way.
@@ -514,6 +589,8 @@ impl World {
         let known = self.promises.jobs();
         let faults = value_faults(daemon.manager().store(), &self.promises).into_iter();
         let mut violations: Vec<_> = faults.map(|text| ("value", text)).collect();
+        let faults = growth_faults(daemon.manager().store()).into_iter();
+        violations.extend(faults.map(|text| ("inventory", text)));
         for job in &jobs.records {
             let id = job.id.get();
             let log = events(&job.eventlog());
@@ -539,7 +616,8 @@ impl World {
                     ),
                 ));
             }
-            for fault in hook_faults(&log).into_iter().chain(open_requests(&log)) {
+            let faults = hook_faults(&log).into_iter().chain(open_requests(&log));
+            for fault in faults.chain(repeated_grants(&log)) {
                 violations.push(("event-order", format!("job {id}: {fault} in {names:?}")));
             }
             if !is_request_job {

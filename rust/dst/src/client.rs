@@ -98,6 +98,14 @@ pub struct Promises {
     pub purged: BTreeSet<u64>,
     /// The number of PMIx requests of each job that were reported as granted.
     pub granted: BTreeMap<u64, usize>,
+    /// The number of releases of nodes among them, by job.
+    pub releases: BTreeMap<u64, usize>,
+    /// The execution targets that were reported as added to the inventory.
+    pub added_ranks: BTreeSet<u32>,
+    /// The execution targets that were reported as removed for good.
+    pub removed_ranks: BTreeSet<u32>,
+    /// The execution targets whose removal was requested.
+    pub requested_removals: BTreeSet<u32>,
     /// The allocations that were reported as granted, each with the job that requested it.
     pub grants: BTreeMap<u64, u64>,
 }
@@ -273,6 +281,12 @@ pub enum Purpose {
     Values(usize),
     /// A PMIx request of a job; whether it is another user's.
     Alloc(u64, bool),
+    /// The release of nodes of a job; whether it is another user's.
+    Release(u64, bool),
+    /// The addition of an execution target.
+    Grow(u32),
+    /// The removal of an execution target.
+    Shrink(u32),
     /// The PMIx requests of a job that have ended.
     Requests(u64),
     /// A request that the instance must reject.
@@ -402,6 +416,7 @@ impl Client {
             Purpose::Watch(job, _)
             | Purpose::Wait(job)
             | Purpose::Alloc(job, _)
+            | Purpose::Release(job, _)
             | Purpose::Requests(job) => Some(job),
             Purpose::Submit(_)
             | Purpose::Part(_)
@@ -409,6 +424,8 @@ impl Client {
             | Purpose::Jobs(_)
             | Purpose::Purge(_)
             | Purpose::Values(_)
+            | Purpose::Grow(_)
+            | Purpose::Shrink(_)
             | Purpose::Forbidden
             | Purpose::Other => None,
         });
@@ -508,13 +525,18 @@ impl Client {
                     commit.is_acknowledged = true;
                 }
             }
+            Purpose::Grow(rank) => drop(promises.added_ranks.insert(*rank)),
+            Purpose::Shrink(rank) => drop(promises.removed_ranks.insert(*rank)),
             Purpose::Alloc(job, is_foreign) => {
                 let done: FinalResponse = response.read()?;
-                if *is_foreign && done.status >= 0 {
-                    return Err(BrokenPromise(format!(
-                        "a request of job {job} by user {userid} has the status {}",
-                        done.status
-                    )));
+                check_status(&done, *job, is_foreign.then_some(userid))?;
+                promises.grant(*job, &done);
+            }
+            Purpose::Release(job, is_foreign) => {
+                let done: FinalResponse = response.read()?;
+                check_status(&done, *job, is_foreign.then_some(userid))?;
+                if done.status == 0 {
+                    *promises.releases.entry(*job).or_default() += 1;
                 }
                 promises.grant(*job, &done);
             }
@@ -534,6 +556,21 @@ impl Client {
             self.outstanding.remove(&tag);
         }
         Ok(())
+    }
+}
+
+/// Checks that a request of a job by another user was rejected.
+fn check_status(
+    done: &FinalResponse,
+    job: u64,
+    other_user: Option<u32>,
+) -> Result<(), BrokenPromise> {
+    match other_user.filter(|_| done.status >= 0) {
+        Some(userid) => Err(BrokenPromise(format!(
+            "a request of job {job} by user {userid} has the status {}",
+            done.status
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use penstock_broker::{Delivery, PeerId, Router};
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::{Credentials, RequestError, errno, role, topic};
+use penstock_idset::IdSet;
 use penstock_manager::{Manager, Settings};
 use penstock_resource::{Config, Effect, ResourceModule};
 use penstock_rset::ResourceSet;
@@ -281,6 +282,11 @@ impl Daemon {
         &self.manager
     }
 
+    /// The execution targets of the inventory.
+    pub fn inventory(&self) -> IdSet {
+        self.resource.ledger().resources().ranks()
+    }
+
     /// Whether the job manager serves requests.
     pub fn is_healthy(&self) -> bool {
         self.failures.is_empty()
@@ -331,7 +337,7 @@ impl Daemon {
     fn attach(&mut self, role: Role, names: &[&str]) {
         let (id, uuid) = self.name_peer();
         self.router.add_peer(id, &uuid, Credentials::owner(OWNER));
-        if matches!(role, Role::Manager | Role::Resource) {
+        if matches!(role, Role::Manager | Role::Resource | Role::Scheduler) {
             self.router.track_requests(id);
         }
         self.peers.insert(role, id);
@@ -721,6 +727,14 @@ impl Daemon {
                     self.manager.handle(message, self.now);
                 }
             }
+            // The changes would be lost when the job manager is built again.
+            Role::Resource if self.failures.contains_key(&Role::Manager) => {
+                let failure = Failure {
+                    errnum: errno::EIO,
+                    text: "the job manager has failed".to_owned(),
+                };
+                self.reject(role, &failure, messages);
+            }
             Role::Resource => {
                 self.is_nudged = true;
                 for message in messages {
@@ -817,9 +831,19 @@ impl Daemon {
     fn fail_manager(&mut self, error: &penstock_store::Error) {
         let failure = Failure::of(error);
         self.fail(Role::Manager, failure.clone());
-        let manager = self.peers.get(&Role::Manager).copied();
+        if !self.failures.contains_key(&Role::Resource) {
+            let effects = self.resource.take_output().into_iter();
+            let responses = effects.filter_map(|effect| match effect {
+                Effect::Send(message) => Some(message),
+                _ => None,
+            });
+            self.post(Role::Resource, responses.collect());
+        }
+        // Their changes are in the transaction that was rolled back.
+        let in_memory = [Role::Manager, Role::Resource, Role::Scheduler];
+        let in_memory = in_memory.map(|role| self.peers.get(&role).copied());
         for (peer, messages) in std::mem::take(&mut self.posted) {
-            if Some(peer) != manager {
+            if !in_memory.contains(&Some(peer)) {
                 self.posted.push_back((peer, messages));
                 continue;
             }

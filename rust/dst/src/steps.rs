@@ -288,7 +288,9 @@ impl World {
             StepKind::Shrink => {
                 let rank = first % (RANKS + self.added_ranks);
                 self.has_shrunk = true;
-                self.ask(resource::SHRINK, &format!(r#"{{"targets":"{rank}"}}"#));
+                self.promises.requested_removals.insert(rank);
+                let payload = format!(r#"{{"targets":"{rank}"}}"#);
+                self.request(0, resource::SHRINK, &payload, Purpose::Shrink(rank));
             }
             _ => return self.take_request_of_many(step) || self.take_pmix_request(step),
         }
@@ -375,15 +377,17 @@ impl World {
                     (pmix_attribute::TIMEOUT, seconds),
                 ],
             ),
-            StepKind::Release => self.pmix(
-                client,
-                job,
-                "release",
-                &[
-                    (pmix_attribute::NODES, nodes),
-                    (pmix_attribute::TIME, seconds),
-                ],
-            ),
+            StepKind::Release => {
+                if let Some(id) = self.running_job(job) {
+                    let attributes = [
+                        (pmix_attribute::NODES, nodes),
+                        (pmix_attribute::TIME, seconds),
+                    ];
+                    let payload = pmix_request(id, "release", &attributes);
+                    let purpose = Purpose::Release(id, self.is_foreign(client, id));
+                    self.request(client, pmix::ALLOC, &payload, purpose);
+                }
+            }
             StepKind::Reacquire => self.pmix(client, job, "reacquire", &[]),
             StepKind::ReleaseGrant => self.release_grant(client, job, index(third)),
             StepKind::Withdraw => {
@@ -514,7 +518,7 @@ impl World {
         let inserted = added.insert(rank, &format!("n{rank}"), cores, IdSet::new());
         assert!(inserted.is_ok(), "the rank is inserted once");
         let payload = format!(r#"{{"R":{}}}"#, added.to_json());
-        self.ask(resource::GROW, &payload);
+        self.request(0, resource::GROW, &payload, Purpose::Grow(rank));
     }
 
     /// Commits another R for a job that has one and runs, which no scheduler does.
