@@ -208,6 +208,7 @@ RUST_MODULES = {
     "py/src/sim/worker_thread.rs": "simulations in threads of their own",
     "store/src/checkpoint.rs": "the thread that copies the log",
     "store/src/generation.rs": "the counter beside the database",
+    "store/src/log_space.rs": "the blocks of the log",
     "store/src/maintenance/": "files of an administrator",
 }
 

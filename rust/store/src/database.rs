@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 use crate::checkpoint::{self, Checkpoints, LogLimits};
 use crate::error::Error;
 use crate::generation::{self, Counter, Files, Progress};
+use crate::log_space::LogSpace;
 use crate::schema::{self, Synchronous};
 use crate::space;
 
@@ -41,6 +42,7 @@ pub(crate) struct Database {
 struct DatabaseFiles {
     counter: Counter,
     files: Files,
+    log: LogSpace,
 }
 
 impl Database {
@@ -79,9 +81,11 @@ impl Database {
         }
         let warning = space::make_shrinkable(&database.connection)?;
         database.warnings.extend(warning);
+        let log = generation::log_path(path);
         database.files = Some(DatabaseFiles {
             counter: Counter::open(path)?,
             files: Files::of(path)?,
+            log: LogSpace::open(&log).map_err(|error| Error::file("cannot open", &log, &error))?,
         });
         let connection = connect_checkpoints(path)?;
         let checkpoints = Checkpoints::in_thread(path, &mut database.connection, connection)?;
@@ -277,6 +281,10 @@ impl Database {
             self.execute("BEGIN IMMEDIATE")
                 .map_err(|source| Error::new("cannot begin a transaction", &source))?;
             self.open = true;
+            let pages = self.log_pages();
+            if let Some(files) = &mut self.files {
+                files.log.extend(pages);
+            }
         }
         Ok(())
     }

@@ -90,6 +90,13 @@ pub(crate) fn counter_path(path: &Path) -> PathBuf {
     path.with_extension("generation")
 }
 
+/// The path of the log of the database at `path`.
+pub(crate) fn log_path(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    PathBuf::from(log)
+}
+
 /// The content of a counter: `None` if there is no file, or its content is invalid.
 pub(crate) fn read_counter(path: &Path) -> Result<Option<Progress>, Error> {
     let path = counter_path(path);
@@ -186,9 +193,7 @@ pub(crate) struct Files {
 impl Files {
     /// The files of the database at `path`, which has been read.
     pub(crate) fn of(path: &Path) -> Result<Self, Error> {
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
-        let paths = [path.to_owned(), PathBuf::from(log)];
+        let paths = [path.to_owned(), log_path(path)];
         let inode = |path: &PathBuf| {
             Inode::of(path).map_err(|error| Error::file("cannot open", path, &error))
         };

@@ -25,6 +25,7 @@ mod database;
 mod ended;
 mod error;
 mod generation;
+mod log_space;
 pub mod maintenance;
 mod records;
 mod schema;

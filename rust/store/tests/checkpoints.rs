@@ -127,3 +127,24 @@ fn the_log_of_a_killed_process_is_copied_at_the_start() {
     assert!(store.log_pages() < 10, "{}", store.log_pages());
     assert_eq!(store.eventlog(JobId::new(1)).unwrap(), "a\n");
 }
+
+#[test]
+fn the_blocks_that_the_log_has_in_advance_are_no_pages() {
+    let folder = Folder::new("blocks");
+    let mut store = Store::open(&folder.database(), Synchronous::Full).unwrap();
+    add_job(&mut store, 1);
+    add_job(&mut store, 2);
+    let log = fs::metadata(folder.0.join("jobs.sqlite-wal")).unwrap();
+    assert!(log.len() >= 1 << 20 && store.log_pages() < 50);
+    let crashed = Folder::new("blocks-copy");
+    for suffix in ["sqlite", "sqlite-wal", "generation"] {
+        let name = format!("jobs.{suffix}");
+        fs::copy(folder.0.join(&name), crashed.0.join(&name)).unwrap();
+    }
+    let mut store = Store::open(&crashed.database(), Synchronous::Full).unwrap();
+    assert!(store.warnings().is_empty());
+    add_job(&mut store, 3);
+    for id in 1..=3 {
+        assert_eq!(store.eventlog(JobId::new(id)).unwrap(), "a\n");
+    }
+}
