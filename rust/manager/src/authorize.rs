@@ -174,11 +174,14 @@ impl NamedJobs {
 
     /// Takes the next job.
     pub(crate) fn next(&mut self, cx: &mut Context) -> NextJob {
-        let id = match &mut self.names {
-            Names::Ids(ids) => match ids.next() {
-                Some(id) => id,
-                None => return NextJob::End,
-            },
+        match &mut self.names {
+            Names::Ids(ids) => {
+                let Some(id) = ids.next() else {
+                    return NextJob::End;
+                };
+                cx.unload_surplus();
+                NextJob::Job(id, job(cx, self.sender, id))
+            }
             Names::Active {
                 of,
                 states,
@@ -199,11 +202,9 @@ impl NamedJobs {
                 {
                     return NextJob::Skipped;
                 }
-                id
+                NextJob::Job(id, permission_for(self.sender, record))
             }
-        };
-        cx.unload_surplus();
-        NextJob::Job(id, job(cx, self.sender, id))
+        }
     }
 
     /// The number of ids that are held in memory.
@@ -374,6 +375,11 @@ fn active(jobs: &Jobs, sender: Credentials, of: Option<u32>, states: u32) -> Nam
 pub(crate) fn job(cx: &mut Context, sender: Credentials, id: JobId) -> Permission {
     cx.load(id);
     let Job { record, .. } = cx.jobs.known(id)?;
+    permission_for(sender, record)
+}
+
+fn permission_for(sender: Credentials, record: &Record) -> Permission {
+    let id = record.id();
     if sender.may_act_for(record.userid()) {
         return Ok(PermittedJob(id));
     }

@@ -2,7 +2,7 @@
 //! and the list of effects.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_flux::eventlog::Exception;
@@ -24,7 +24,7 @@ use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
-use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Writers, is_evictable};
+use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Unwritten, Writers, is_evictable};
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
@@ -384,9 +384,8 @@ impl Context {
     /// Logs an event of a job and applies it to the job's record.
     pub(crate) fn log(&mut self, id: JobId, mut event: Event) {
         event.timestamp = self.event_time();
-        if let Some(before) = self.jobs.log(id, &event) {
+        if let Some((before, after)) = self.jobs.log(id, &event) {
             event.document = None;
-            let after = self.jobs.record(id).map_or(before, Record::state);
             self.effects.push(Effect::Logged {
                 id,
                 event,
@@ -550,7 +549,7 @@ impl Context {
         self.append_events(unwritten);
     }
 
-    fn append_events(&mut self, unwritten: BTreeMap<JobId, (u32, String)>) {
+    fn append_events(&mut self, unwritten: Unwritten) {
         let jobs = unwritten.into_iter();
         let jobs = jobs.map(|(id, (seq, lines))| (id, seq, lines));
         self.storage.run(|store| store.append_events_of(jobs));

@@ -253,11 +253,10 @@ impl Dependencies {
     }
 
     /// Forgets the dependencies of a job that has ended.
-    pub(crate) fn forget(&mut self, cx: &Context, id: JobId) {
-        let record = cx.jobs.record(id);
-        for description in record.into_iter().flat_map(Record::dependencies) {
+    pub(crate) fn forget(&mut self, job: &Record) {
+        for description in job.dependencies() {
             if let Some(condition) = Condition::described(description) {
-                self.remove_entry(id, description, condition);
+                self.remove_entry(job.id(), description, condition);
             }
         }
     }

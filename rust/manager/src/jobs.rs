@@ -172,6 +172,9 @@ const MIN_WRITTEN_JOBS: usize = 500;
 /// show what depends on more.
 const RECENT_JOBS: usize = if cfg!(debug_assertions) { 2 } else { 8192 };
 
+/// Events that are not in the store yet, by job: the sequence number of the first one, and the lines.
+pub(crate) type Unwritten = BTreeMap<JobId, (u32, String)>;
+
 /// The active jobs of a user.
 #[derive(Clone, Copy, Debug, Default)]
 struct ActiveJobs {
@@ -201,7 +204,7 @@ pub struct Jobs {
     /// The greatest id of a job that is in the store alone.
     greatest_evicted: JobId,
     /// Per job: sequence number of the first unwritten event, and the lines.
-    unwritten: BTreeMap<JobId, (u32, String)>,
+    unwritten: Unwritten,
     greatest_purged: JobId,
     /// The active jobs of each user who has any.
     active_by_user: BTreeMap<u32, ActiveJobs>,
@@ -220,7 +223,7 @@ impl Jobs {
             max_ended: RECENT_JOBS,
             loaded: BTreeSet::new(),
             greatest_evicted: JobId::default(),
-            unwritten: BTreeMap::new(),
+            unwritten: Unwritten::new(),
             greatest_purged: JobId::default(),
             active_by_user: BTreeMap::new(),
             #[cfg(debug_assertions)]
@@ -530,9 +533,9 @@ impl Jobs {
         known.unwrap_or_default().max(gone)
     }
 
-    /// Logs an event: appends its line and applies it to the record. Returns the state before it;
+    /// Logs an event: appends its line and applies it to the record. Returns the states before and after it;
     /// `None` if there is no such job.
-    pub(crate) fn log(&mut self, id: JobId, event: &Event) -> Option<State> {
+    pub(crate) fn log(&mut self, id: JobId, event: &Event) -> Option<(State, State)> {
         let job = self.by_id.get_mut(&id)?;
         let before = job.record.state();
         let (_, lines) = self
@@ -545,7 +548,8 @@ impl Jobs {
         let memo_bytes = (event.name == eventlog::MEMO).then(|| job.record.memo_bytes());
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
-        if before != State::Inactive && job.record.state() == State::Inactive {
+        let after = job.record.state();
+        if before != State::Inactive && after == State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
         } else if let Some(memo_bytes) = memo_bytes
             && let Some(active) = self.active_by_user.get_mut(&job.record.userid())
@@ -553,7 +557,7 @@ impl Jobs {
             let others = active.memo_bytes.saturating_sub(memo_bytes);
             active.memo_bytes = others + job.record.memo_bytes();
         }
-        Some(before)
+        Some((before, after))
     }
 
     /// Whether there are events that are not in the store yet.
@@ -562,15 +566,15 @@ impl Jobs {
     }
 
     /// Takes the events that are not in the store yet: job, first sequence number, lines.
-    pub(crate) fn take_unwritten(&mut self) -> BTreeMap<JobId, (u32, String)> {
+    pub(crate) fn take_unwritten(&mut self) -> Unwritten {
         std::mem::take(&mut self.unwritten)
     }
 
     /// The same without those of jobs whose request to the scheduler is being cancelled: `clean` follows when it has
     /// responded, and needs no write of its own then. None if there are few.
-    pub(crate) fn take_unwritten_settled(&mut self) -> BTreeMap<JobId, (u32, String)> {
+    pub(crate) fn take_unwritten_settled(&mut self) -> Unwritten {
         if self.unwritten.len() < MIN_WRITTEN_JOBS {
-            return BTreeMap::new();
+            return Unwritten::new();
         }
         let by_id = &self.by_id;
         let is_settled = |id: &JobId| {
@@ -578,6 +582,9 @@ impl Jobs {
             let alloc = job.map(|job| job.dialogue.scheduler.alloc());
             !matches!(alloc, Some(AllocState::Cancelling(_)))
         };
+        if self.unwritten.keys().all(is_settled) {
+            return self.take_unwritten();
+        }
         let unwritten = std::mem::take(&mut self.unwritten).into_iter();
         let (settled, others) = unwritten.partition(|(id, _)| is_settled(id));
         self.unwritten = others;

@@ -138,7 +138,9 @@ impl Manager {
             Effect::LogLine(line) => self.log.log_line(line),
             Effect::Complain(line) => self.log.complain(line),
             Effect::Free(free) => self.scheduler.free(cx, free),
-            Effect::Withdraw(id) => self.scheduler.withdraw(cx, id),
+            Effect::Withdraw(id) => {
+                self.scheduler.withdraw(cx, id);
+            }
             Effect::Reprioritize { id, old, new } => self.scheduler.reprioritize(cx, id, old, new),
             Effect::Probe(probe) => self.scheduler.probe(cx, probe),
             Effect::Probed { probe, answer } => {

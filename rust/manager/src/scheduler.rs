@@ -12,3 +12,4 @@ mod request;
 mod response;
 
 pub(crate) use peer::SchedulerPeer;
+pub(crate) use request::Withdrawal;

@@ -8,10 +8,10 @@ use crate::dialogue::{ExecState, Hook};
 use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
-use crate::jobs::Job;
 use crate::manager::Manager;
 use crate::reload;
 use crate::replay::Restored;
+use crate::scheduler::Withdrawal;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -163,11 +163,13 @@ impl Manager {
     /// Frees the job's resources once its tasks have ended and no request is outstanding.
     fn clean_up(&mut self, id: JobId) {
         let cx = &mut self.cx;
-        if cx.jobs.get(id).is_some_and(Job::has_only_been_pending) {
-            return self.clean_up_pending(id);
+        if let Some(job) = cx.jobs.get(id) {
+            self.dependencies.forget(&job.record);
+            if job.has_only_been_pending() {
+                return self.clean_up_pending(id);
+            }
         }
         self.elastic.end_requests_of(cx, id);
-        self.dependencies.forget(cx, id);
         self.hooks.cancel_prolog(cx, id);
         self.scheduler.withdraw(cx, id);
         self.exec.abandon(cx, id);
@@ -189,10 +191,7 @@ impl Manager {
     /// The same for a job that has only been pending. There may be a million of them.
     fn clean_up_pending(&mut self, id: JobId) {
         let cx = &mut self.cx;
-        self.dependencies.forget(cx, id);
-        self.scheduler.withdraw(cx, id);
-        let job = cx.jobs.get(id);
-        if job.is_some_and(|job| !job.dialogue.scheduler.alloc().is_outstanding()) {
+        if self.scheduler.withdraw(cx, id) == Some(Withdrawal::Complete) {
             cx.log(id, Event::new(cx.now, eventlog::CLEAN));
         }
     }

@@ -26,6 +26,15 @@ const MAX_ALLOC_BYTES_PER_BATCH: usize = 4 * 1024 * 1024;
 /// Approximate size of an alloc request without its jobspec, in bytes.
 const ALLOC_OVERHEAD_BYTES: usize = 80;
 
+/// The state of a request for resources that was withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withdrawal {
+    /// The scheduler has still to respond to it.
+    Outstanding,
+    /// No request is outstanding.
+    Complete,
+}
+
 impl SchedulerPeer {
     /// Queues a job in SCHED for resources, unless it is held or its queue is stopped.
     pub(crate) fn schedule(&mut self, cx: &mut Context, id: JobId) {
@@ -49,11 +58,9 @@ impl SchedulerPeer {
     }
 
     /// Withdraws a job's request for resources, if it has one. An outstanding request stays outstanding
-    /// until CANCEL or SUCCESS.
-    pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) {
-        let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
-            return;
-        };
+    /// until CANCEL or SUCCESS. `None` if there is no such job.
+    pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) -> Option<Withdrawal> {
+        let (record, dialogue) = cx.jobs.scheduler_mut(&self.writer, id)?;
         let position = (Reverse(record.priority()), id);
         match dialogue.alloc() {
             AllocState::Queued => {
@@ -71,6 +78,11 @@ impl SchedulerPeer {
             | AllocState::Outdated
             | AllocState::Surplus => {}
         }
+        Some(if dialogue.alloc().is_outstanding() {
+            Withdrawal::Outstanding
+        } else {
+            Withdrawal::Complete
+        })
     }
 
     /// Sends alloc requests in queue order, up to the limits of mode and batch. Stops when the
