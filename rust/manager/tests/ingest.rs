@@ -221,7 +221,8 @@ fn urgency_and_flags_go_beside_a_signed_jobspec() {
     let out = bench.request("job-info.lookup", &json!({"id": id, "keys": ["jobspec"]}));
     let text = body(&out[0])["jobspec"].as_str().unwrap().to_owned();
     // With the defaults of Flux's shell.
-    let shell = json!({"options": {"input": {"stdin": {"type": "service"}}}});
+    let options = json!({"input": {"stdin": {"type": "service"}}, "signal-exit-code": true});
+    let shell = json!({ "options": options });
     assert_eq!(
         serde_json::from_str::<Value>(&text).unwrap(),
         jobspec(&json!({ "shell": shell }))
