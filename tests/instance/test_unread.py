@@ -95,7 +95,7 @@ async def listing_of(path, count):
         (submitted,) = await client.receive()
         ids = submitted.object()["ids"]
         await client.send("job-list.list", {}, flags=64)
-        yield broker, manager, client, ids[::-1]
+        yield broker, manager, client, ids
         nursery.cancel_scope.cancel()
 
 
