@@ -766,12 +766,13 @@ class Broker:
                 self._send(peer, remote, batch, is_committed=is_known)
 
     def _commit_posted(self) -> None:
-        """Commits in the middle of a round, with the messages that follow from what was handled.
+        """Commits before a delivery, in a round with the messages that follow from what it handled.
 
         If a later commit of the round fails, the responses to what this one has committed are sent.
+        Between rounds no service has such messages.
         """
         attached = self._services.get(self._store.peer)
-        if attached is not None:
+        if attached is not None and self._in_round:
             self._post_output_of(attached, self.clock.now())
         self.commit()
 
