@@ -464,6 +464,10 @@ impl World {
     pub fn wind_up(&mut self) {
         self.heal();
         self.check_step();
+        // A failure of the last checkpoint fails the next commit, and the job manager is built again.
+        self.start_queue();
+        self.run();
+        self.advance(2.0);
         for rank in 0..RANKS + self.added_ranks {
             let undrain = format!(r#"{{"targets":"{rank}","mode":"force"}}"#);
             self.request(0, resource::UNDRAIN, &undrain, Purpose::Other);
@@ -475,13 +479,7 @@ impl World {
             self.grow();
             self.grow();
         }
-        let requests = [
-            (job_manager::QUEUE_START, r#"{"start":true,"all":true}"#),
-            (job_manager::QUEUE_ENABLE, r#"{"enable":true,"all":true}"#),
-        ];
-        for (topic, payload) in requests {
-            self.request(0, topic, payload, Purpose::Other);
-        }
+        self.start_queue();
         self.run();
         self.end_lists();
         for number in 0..self.promises.submissions.len() {
@@ -524,6 +522,16 @@ impl World {
         self.advance(1.0);
         self.run();
         self.check_end();
+    }
+
+    /// Requests that the queue start and accept jobs.
+    fn start_queue(&mut self) {
+        for (topic, payload) in [
+            (job_manager::QUEUE_START, r#"{"start":true,"all":true}"#),
+            (job_manager::QUEUE_ENABLE, r#"{"enable":true,"all":true}"#),
+        ] {
+            self.request(0, topic, payload, Purpose::Other);
+        }
     }
 
     /// Cancels the allocations that outlive the jobs that have requested them.
