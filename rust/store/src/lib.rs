@@ -353,13 +353,19 @@ impl Store {
             .map(drop)
     }
 
-    /// Removes shared events of which the jobs with ids from `first` to `last` were the last ones.
-    fn remove_unused_common_events(&mut self, first: i64, last: i64) -> Result<(), Error> {
+    /// Removes shared events of which the jobs in ranges of ids, each from the first to the second one, were the last ones.
+    fn remove_unused_common_events(
+        &mut self,
+        ranges: impl IntoIterator<Item = [i64; 2]>,
+    ) -> Result<(), Error> {
         let what = "cannot remove shared events";
-        let seqs = common_events::seqs(self.database.connection());
-        for seq in seqs.map_err(|source| Error::new(what, &source))? {
-            let sql = common_events::DELETE_UNUSED;
-            self.database.write(what, sql, [first, last, seq])?;
+        let seqs = common_events::seqs(self.database.connection())
+            .map_err(|source| Error::new(what, &source))?;
+        for [first, last] in ranges {
+            for seq in &seqs {
+                let sql = common_events::DELETE_UNUSED;
+                self.database.write(what, sql, [first, last, *seq])?;
+            }
         }
         Ok(())
     }
@@ -539,9 +545,8 @@ impl Store {
             let removed: rusqlite::Result<Vec<_>> = removed.and_then(Iterator::collect);
             specs.extend(removed.map_err(wrap)?);
             drop(statement);
-            let [first, last] = run;
-            self.remove_unused_common_events(first, last)?;
         }
+        self.remove_unused_common_events(runs(ids))?;
         Ok(specs)
     }
 
@@ -588,7 +593,7 @@ impl Store {
             .write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
         let sql = "DELETE FROM jobs WHERE id = ? RETURNING spec";
         let spec = self.database.read(what, sql, [key(id)])?;
-        self.remove_unused_common_events(key(id), key(id))?;
+        self.remove_unused_common_events([[key(id); 2]])?;
         Ok(spec)
     }
 

@@ -69,7 +69,7 @@ impl Salvage {
         ] {
             self.store.database.write(what, sql, [key(id)])?;
         }
-        self.store.remove_unused_common_events(key(id), key(id))?;
+        self.store.remove_unused_common_events([[key(id); 2]])?;
         self.losses.push(format!("job {id} is left out: {reason}"));
         Ok(())
     }
