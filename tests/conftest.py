@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import os
 import signal
 
 from hypothesis import settings
@@ -14,3 +15,7 @@ settings.load_profile("penstock")
 # that tests start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Tasks written in Python inherit it from the environment of the tests. With it, `print` writes its
+# arguments one by one, which mixes the lines of tasks that share a file.
+os.environ.pop("PYTHONUNBUFFERED", None)
