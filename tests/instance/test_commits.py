@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from virtualtime import make_broker
 
 from penstock import _core
 from penstock._core import STREAMING, Message
+from penstock.client import Client
 from penstock.client.calls import raw_call
 from penstock.errors import RpcError, StoreError
+from penstock.instance import sockets
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.services import MAX_COMMIT_DELAY_S
 from penstock.instance.sockets import LocalSockets
@@ -183,10 +185,10 @@ class Writer:
 async def writer_at(path: Path):
     broker = make_broker(os.getuid())
     writer = Writer(broker)
-    sockets = LocalSockets()
+    network = LocalSockets()
     with trio.fail_after(60):
-        async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
-            await nursery.start(broker.listen, listener, sockets)
+        async with network.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
+            await nursery.start(broker.listen, listener, network)
             client, other = await RawClient.connect(path), await RawClient.connect(path)
             async with client.stream, other.stream:
                 yield writer, nursery, client, other
@@ -224,6 +226,44 @@ async def test_a_message_is_answered_without_a_turn_of_the_pump(tmp_path):
         (response,) = await client.receive()
         assert response.errnum == 0
         assert writer.calls == ["write", "commit"]
+
+
+@pytest.mark.trio
+async def test_requests_of_a_busy_client_do_not_hold_up_a_service_that_is_due(
+    tmp_path, monkeypatch
+):
+    # Time for many requests.
+    monkeypatch.setattr(sockets, "LINGER_S", 1.0)
+    monkeypatch.setattr(sockets, "MAX_LINGER_S", 1.0)
+    path = tmp_path / "socket"
+    async with writer_at(path) as (writer, nursery, _, _):
+        broker = writer.broker
+        alarm = broker.alarm()
+        nursery.start_soon(broker.pump)
+        has_ended = False
+
+        def ping() -> None:
+            with Client(f"local://{path}") as client:
+                while not has_ended:
+                    with suppress(RpcError):
+                        client.ping("nothing")
+
+        async def be_due() -> None:
+            nonlocal has_ended
+            # Until the client is busy.
+            while broker.stats()["received"] < 50:
+                await trio.lowlevel.checkpoint()
+            for _ in range(200):
+                alarm.set(broker.clock.now())
+                before = broker.stats()["received"]
+                await alarm.wait()
+                # One may be in the same pass of the event loop, and one in each of the next.
+                assert broker.stats()["received"] - before <= 5
+            has_ended = True
+
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(trio.to_thread.run_sync, ping)
+            tasks.start_soon(be_due)
 
 
 @pytest.mark.trio

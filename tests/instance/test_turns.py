@@ -14,7 +14,7 @@ import trio
 from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 
 from penstock.config import parse
-from penstock.instance.services import MAX_SLICES
+from penstock.instance.services import MAX_SLICES, SLICES_PER_COMMIT_TIME
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
@@ -27,30 +27,44 @@ SPEC = from_command(["true"], environment={}, cwd="/")
 JOBS = 10_000
 SLICE_S = 0.001
 TURN_S = 0.005
+COMMIT_S = 0.0015
 
 
 class TimedManager:
-    """A job manager whose slices take time.
+    """A job manager whose slices and commits take time.
 
     Attributes:
         slices: when each slice has begun, and whether changes were uncommitted then.
+        committed: how many of them were committed.
     """
 
-    def __init__(self, manager: JobManager) -> None:
+    def __init__(self, manager: JobManager, commit_s: float = 0.0) -> None:
         self._manager = manager
+        self._commit_s = commit_s
         self.slices: list[tuple[float, bool]] = []
+        self.committed = 0
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the job manager's."""
         return getattr(self._manager, name)
 
+    def commit(self) -> bool:
+        """Commits, which takes time."""
+        self.committed = len(self.slices)
+        self._pass(self._commit_s)
+        return self._manager.commit()
+
     def advance(self, now: float) -> bool:
         """Does a slice."""
         self.slices.append((trio.current_time(), self._manager.has_uncommitted))
+        self._pass(SLICE_S)
+        return self._manager.advance(now)
+
+    @staticmethod
+    def _pass(seconds: float) -> None:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, trio.testing.MockClock)
-        clock.jump(SLICE_S)
-        return self._manager.advance(now)
+        clock.jump(seconds)
 
 
 @pytest.mark.parametrize("guest", [True, False])
@@ -89,5 +103,29 @@ def test_slices_pause_while_another_user_sends_requests(monkeypatch, guest):
             assert not any(uncommitted for _, uncommitted in after_pauses)
         else:
             assert paused < 0.1 * working
+
+    in_virtual_time(scenario)
+
+
+def test_slices_between_requests_take_longer_than_the_commit_of_a_response(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        # Slices that a request could have interrupted, and those that were committed.
+        interruptible: list[int] = []
+
+        def has_input() -> bool:
+            interruptible.append(len(manager.slices) - manager.committed)
+            return True
+
+        async with instance_on(machine, dataclasses.replace(OPTIONS, exec="sim")) as client:
+            assert machine.instance is not None
+            service = machine.instance._jobs
+            manager = TimedManager(service._manager, COMMIT_S)
+            monkeypatch.setattr(service, "_manager", manager)
+            await client.submit(SPEC, urgency=0)
+            monkeypatch.setattr(machine.instance._broker, "has_input", has_input)
+            await client.submit(SPEC, count=JOBS, urgency=0)
+        interruptible = [slices for slices in interruptible if slices]
+        assert len(interruptible) > 5
+        assert min(interruptible) * SLICE_S >= SLICES_PER_COMMIT_TIME * COMMIT_S
 
     in_virtual_time(scenario)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import trio
 from simulatedsystem import DAEMON_PID, OWNER, SimulatedNetwork
 
 from penstock.aclient import NoInstanceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # The daemon's reads of a few bytes: one in this many.
 SHORT_READS = 3
@@ -145,7 +149,9 @@ class FaultyNetwork(SimulatedNetwork):
         """The process that has connected, and its user."""
         return self._pids[stream], self._uids[stream]
 
-    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+    async def read(
+        self, stream: trio.abc.Stream, size: int, is_idle: Callable[[], bool] = lambda: True
+    ) -> bytes:
         """Reads what is there, or a few bytes of it."""
         draws = self._draws_of[stream]
         if draws.randrange(SHORT_READS) == 0:

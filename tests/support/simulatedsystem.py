@@ -153,7 +153,9 @@ class SimulatedNetwork:
         """Every client is a process of one user."""
         return self._pids[stream], self.uid
 
-    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+    async def read(
+        self, stream: trio.abc.Stream, size: int, is_idle: Callable[[], bool] = lambda: True
+    ) -> bytes:
         return await stream.receive_some(size)
 
     def watch(self, _stream: trio.abc.Stream) -> None:

@@ -32,6 +32,12 @@ class Alarm:
         if deadline is not None and (wakes_at is None or deadline < wakes_at):
             self._changed.set()
 
+    def is_due(self) -> bool:
+        """Whether the task is about to run: the deadline has come, or an earlier one was set."""
+        if self._deadline is None:
+            return False
+        return self._changed.is_set() or self._deadline <= self._clock.now()
+
     async def wait(self) -> None:
         """Returns at the deadline, and unsets it."""
         while True:

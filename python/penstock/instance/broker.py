@@ -31,6 +31,7 @@ from penstock._core import (
     Scheduler,
 )
 from penstock.errors import Error, RequestError, StoreError, WireError
+from penstock.instance.alarm import Alarm
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.quotas import Quotas
@@ -208,6 +209,7 @@ class Broker:
         self._requested_at: dict[int, float] = {}
         # Connections with queued messages that may tell what is not committed.
         self._unflushed: set[Connection] = set()
+        self._alarms: list[Alarm] = []
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
         self._in_round = False
@@ -540,6 +542,16 @@ class Broker:
             self._wake = trio.Event()
             # Connections get their turn in `wait`, however many messages services exchange.
             self.run_round()
+
+    def alarm(self) -> Alarm:
+        """An alarm of a service, which has its turn before connections that may be read soon."""
+        alarm = Alarm(self.clock)
+        self._alarms.append(alarm)
+        return alarm
+
+    def _is_idle(self) -> bool:
+        """Whether neither a round nor a service is about to have its turn."""
+        return not self._wake.is_set() and not any(alarm.is_due() for alarm in self._alarms)
 
     def _wake_pump(self) -> None:
         if not self._in_round:
@@ -945,7 +957,7 @@ class Broker:
                         stream,
                         pid,
                         uid,
-                        partial(network.read, stream),
+                        partial(network.read, stream, is_idle=self._is_idle),
                         partial(network.write, stream),
                         self.nudge,
                         report,

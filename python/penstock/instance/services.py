@@ -12,7 +12,6 @@ import trio
 from penstock._core import Batch, MockExec, Scheduler
 from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
-from penstock.instance.alarm import Alarm
 from penstock.instance.broker import FAILED_SERVICE_ERRNOS, Failure
 from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
@@ -97,12 +96,12 @@ class ManagerService:
         self.on_failure: list[Callable[[BaseException], None]] = []
         # The peers of the failed job manager outside of the daemon; None if it has not failed.
         self._lost_peers: list[int] | None = None
-        self._alarm = Alarm(broker.clock)
+        self._alarm = broker.alarm()
         # Since when there are changes that no message to a client has caused to be committed.
         self._uncommitted_since: float | None = None
         # Whether connections have had input between the slices of the open requests.
         self._has_requests_between = False
-        # The seconds that the last commit between slices took.
+        # The seconds that the last commit took.
         self._commit_time = 0.0
         # The seconds that slices have taken since then.
         self._slices_time = 0.0
@@ -161,7 +160,7 @@ class ManagerService:
 
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
-        self._broker.set_store(self.peer, self._manager.commit)
+        self._broker.set_store(self.peer, self._commit)
         self._broker.set_core(self.peer, self._manager, self._check_clock)
         if self._lost_peers is None:
             return
@@ -312,7 +311,7 @@ class ManagerService:
             began = clock.monotonic()
             commit_deadline = self._commit_deadline()
             if commit_deadline is not None and clock.now() >= commit_deadline:
-                self._commit()
+                self._broker.commit()
             with suppress(RequestError), self.guard():
                 if clock.now() >= self._resume_at:
                     self._advance()
@@ -320,13 +319,15 @@ class ManagerService:
                         self._pause(began)
                 self._broker.nudge()
 
-    def _commit(self) -> None:
+    def _commit(self) -> bool:
         clock = self._broker.clock
         began = clock.monotonic()
-        self._broker.commit()
+        if not self._manager.commit():
+            return False
         self._commit_time = clock.monotonic() - began
         self._slices_time = 0.0
         self._uncommitted_since = None
+        return True
 
     def _commit_deadline(self) -> float | None:
         if self._uncommitted_since is None:
@@ -336,18 +337,27 @@ class ManagerService:
         delay = max(MAX_SLICES_COMMIT_DELAY_S, SLICES_PER_COMMIT_TIME * self._commit_time)
         return self._uncommitted_since + min(delay, MAX_COMMIT_DELAY_S)
 
+    def _is_worth_a_commit(self) -> bool:
+        return self._slices_time >= SLICES_PER_COMMIT_TIME * self._commit_time
+
     def _advance(self) -> None:
-        """Does slices of large requests, until a connection has input."""
+        """Does slices of large requests, until a connection has input.
+
+        A commit of few of them would take longer than they do.
+        """
         clock = self._broker.clock
         began = clock.monotonic()
+        before = self._slices_time
         for _ in range(MAX_SLICES):
-            if not self._manager.advance(clock.now()):
+            is_more = self._manager.advance(clock.now())
+            self._slices_time = before + clock.monotonic() - began
+            if not is_more:
                 self._has_requests_between = False
                 break
-            if self._broker.has_input():
+            # The response to a request in between waits for a commit of the slices.
+            if self._is_worth_a_commit() and self._broker.has_input():
                 self._has_requests_between = True
                 break
-        self._slices_time += clock.monotonic() - began
 
     def _pause(self, began: float) -> None:
         """Leaves other users as much time as the slices since a time have taken.
@@ -355,8 +365,8 @@ class ManagerService:
         Their changes are committed before, so that those of other users are committed soon.
         """
         clock = self._broker.clock
-        if self._slices_time >= SLICES_PER_COMMIT_TIME * self._commit_time:
-            self._commit()
+        if self._is_worth_a_commit():
+            self._broker.commit()
         taken = clock.monotonic() - began
         self._resume_at = clock.now() + min(taken, MAX_PAUSE_BETWEEN_SLICES_S)
 
@@ -381,7 +391,7 @@ class SchedulerService:
         self._broker = broker
         self._limit = limit
         self._settings = settings
-        self._alarm = Alarm(broker.clock)
+        self._alarm = broker.alarm()
         self.restarts = Restarts(
             broker,
             self,
@@ -446,7 +456,7 @@ class MockExecService:
     def __init__(self, broker: Broker, name: str) -> None:
         self._broker = broker
         self._name = name
-        self._alarm = Alarm(broker.clock)
+        self._alarm = broker.alarm()
         self.restarts = Restarts(broker, self, title=name, in_memory=True)
         self.restarts.start()
 

@@ -16,7 +16,7 @@ from penstock.client.server_identity import peer_credentials
 from penstock.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -79,12 +79,14 @@ class LocalSockets:
         pid, uid, _gid = peer_credentials(stream.socket)
         return pid, uid
 
-    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+    async def read(
+        self, stream: trio.abc.Stream, size: int, is_idle: Callable[[], bool] = lambda: True
+    ) -> bytes:
         assert isinstance(stream, trio.SocketStream)
         descriptor = stream.socket.fileno()
         began = self._clock.monotonic()
         while True:
-            if not self._becomes_readable(descriptor, began):
+            if not (is_idle() and self._becomes_readable(descriptor, began)):
                 await trio.lowlevel.wait_readable(descriptor)
                 self._waited_at = self._clock.monotonic()
                 if self._waited_at - began <= LINGER_S:

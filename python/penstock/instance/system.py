@@ -119,10 +119,18 @@ class Network(Protocol):
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
         """Process id and user id of the other end of an accepted connection."""
 
-    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+    async def read(
+        self, stream: trio.abc.Stream, size: int, is_idle: Callable[[], bool] = lambda: True
+    ) -> bytes:
         """Waits until an accepted connection can be read, and reads at most `size` bytes.
 
         Other tasks that can run have their turn before it returns.
+
+        Args:
+            stream: the connection.
+            size: the greatest number of bytes.
+            is_idle: whether no other task is about to run. The event loop does not count the tasks
+                that still have their turn in its present pass.
 
         Returns:
             The bytes; `b""` at the end of the connection.

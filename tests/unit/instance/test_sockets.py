@@ -113,6 +113,18 @@ def test_a_task_that_can_run_does_not_wait_for_a_busy_connection(tmp_path, monke
     trio.run(scenario)
 
 
+def test_a_busy_connection_does_not_hold_up_what_is_due(tmp_path, monkeypatch):
+    async def scenario() -> None:
+        network = LocalSockets()
+        async with busy_connection(network, tmp_path / "socket") as (stream, _):
+            await exchange_byte(network, stream)
+            monkeypatch.setattr(network, "_watched", NoWait())
+            assert network.write(stream, bytearray(b"x")) == 1
+            assert await network.read(stream, 10, is_idle=lambda: False) == b"x"
+
+    trio.run(scenario)
+
+
 def test_a_busy_connection_does_not_hold_up_other_descriptors_for_long(tmp_path, monkeypatch):
     monkeypatch.setattr(sockets, "LINGER_S", WATCHDOG_S)
 
