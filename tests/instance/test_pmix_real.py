@@ -321,12 +321,17 @@ def test_each_task_knows_its_own_node(instance, programs):
         ]
 
 
-def test_the_remaining_tasks_fence_after_a_release(instance, programs):
+# libpmix may fail if several tasks end at a time of which some are in a fence (docs/pmix.md): either
+# one task ends, or none of those that end is in a fence.
+@pytest.mark.parametrize(("tasks", "fencing", "remaining"), [(2, 2, 1), (6, 3, 3)])
+def test_the_remaining_tasks_fence_after_a_release(instance, programs, tasks, fencing, remaining):
+    words = ["run", "-N2", f"-n{tasks}", "--pmix", programs("release"), "10", str(fencing)]
     for _ in range(ROUNDS):
-        lines = instance.lines("run", "-N2", "-n6", "--pmix", programs("release"), "10")
+        lines = instance.lines(*words)
         assert "release: 0" in lines
-        fences = [line for line in lines if line.startswith(("0 ", "1 ", "2 "))]
-        assert len(fences) == 30
+        ranks = tuple(f"{rank} " for rank in range(remaining))
+        fences = [line for line in lines if line.startswith(ranks)]
+        assert len(fences) == 10 * remaining
         assert {line.partition(": ")[2] for line in fences} <= {"0", "-52"}
 
 

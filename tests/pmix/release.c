@@ -1,7 +1,9 @@
-/* Rank 0 releases a node, which ends the tasks there; the remaining ones fence as many times as the argument says. */
+/* Rank 0 releases a node, which ends the tasks there. The tasks with the lowest ranks, whose number is the second
+   argument, fence as many times as the first one says; the others wait for their end. */
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <pmix.h>
 
@@ -12,7 +14,7 @@ int main(int argc, char **argv)
     uint64_t nodes = 1;
     size_t count = 0;
 
-    if (2 != argc || PMIX_SUCCESS != PMIx_Init(&me, NULL, 0)) {
+    if (3 != argc || PMIX_SUCCESS != PMIx_Init(&me, NULL, 0)) {
         return 1;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -27,6 +29,9 @@ int main(int argc, char **argv)
         if (0 < count) {
             PMIX_INFO_FREE(results, count);
         }
+    }
+    while (me.rank >= (pmix_rank_t) atoi(argv[2])) {
+        pause();
     }
     for (int n = 0; n < atoi(argv[1]); n++) {
         printf("%u fence: %d\n", me.rank, PMIx_Fence(&all, 1, NULL, 0));
