@@ -69,6 +69,29 @@ def test_standard_input_is_that_of_the_job(flux):
     assert flux("run", "--input=file", "cat") == "of a file"
 
 
+def test_standard_input_has_a_log(flux):
+    assert flux("run", "-n2", "cat", stdin="a\n").split() == ["a", "a"]
+    job = flux("job", "last").strip()
+    log = flux("job", "eventlog", "--path=guest.input", "--format=json", job)
+    events = [json.loads(line) for line in log.splitlines()]
+    contexts = [event["context"] for event in events if event["name"] == "data"]
+    assert events[0]["name"] == "header"
+    assert "".join(context.get("data", "") for context in contexts) == "a\n"
+    assert contexts[-1]["eof"]
+    job = flux("submit", "sleep", "1000").strip()
+    flux("job", "wait-event", "--timeout=100", "--path=exec", job, "shell.start")
+    watch = ("job", "wait-event", "--timeout=100", "--path=guest.input", "--match-context=eof=true")
+    command = [str(FLUX), "job", "attach", job]
+    environment = {**os.environ, "FLUX_URI": flux.uri}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as attach:
+        attach.stdin.write(b"b\n")
+        attach.stdin.close()
+        flux(*watch, job, "data")
+        assert flux.run("job", "attach", job, stdin="c\n").returncode != 0
+        flux("cancel", job)
+        assert attach.wait(timeout=100) == 143
+
+
 def test_output_is_labelled_by_task(flux):
     script = "echo out $FLUX_TASK_RANK; echo err >&2"
     done = flux.run("run", "-n3", "--label-io", "sh", "-c", script)
@@ -236,9 +259,17 @@ def test_the_log_of_resources_is_that_of_the_instance(flux):
     assert events[-1]["context"] | {"idset": "1", "reason": "for a test"} == events[-1]["context"]
 
 
-def test_resources_are_not_reloaded_under_a_scheduler(flux):
-    (flux.directory / "R").write_text(flux("resource", "R"))
-    assert "resources are busy" in flux.run("resource", "reload", "R").stderr
+def test_resources_are_those_of_a_file(flux):
+    first = flux("R", "encode", "--hosts=node0", "--ranks=0", "--cores=0-3")
+    (flux.directory / "R").write_text(first)
+    job = flux("submit", "-N2", "--wait-event=start", "sleep", "1000").strip()
+    assert "jobs are running on node1" in flux.run("resource", "reload", "R").stderr
+    flux("cancel", job)
+    flux("job", "wait-event", "--timeout=100", job, "clean")
+    flux("resource", "reload", "R")
+    assert flux("resource", "list", "-no", "{nnodes}", "-s", "free").strip() == "1"
+    assert "XML" in flux.run("resource", "reload", "-x", ".").stderr
+    assert "no such file" in flux.run("resource", "reload", "missing").stderr.lower()
 
 
 def test_the_owner_can_act_as_a_guest(flux, monkeypatch):

@@ -664,6 +664,12 @@ impl Daemon {
                     let allocated = allocated.map_err(penstock_resource::Error::store);
                     self.resource.respond_sched_status(&request, allocated);
                 }
+                Effect::ReadFile(reload) => {
+                    let text = Err("there are no files".to_owned());
+                    let allocated = self.manager.allocated();
+                    let allocated = allocated.map_err(penstock_resource::Error::store);
+                    self.resource.respond_reload(&reload, text, allocated);
+                }
                 Effect::SetInventory(inventory) => self.manager.set_inventory(*inventory),
                 Effect::Send(message) => messages.push(message),
                 Effect::Warn(_) => {}
@@ -739,9 +745,12 @@ impl Daemon {
                 self.is_nudged = true;
                 for message in messages {
                     self.resource.handle(message, self.now);
-                    let effects = self.resource.take_effects();
-                    let sent = self.perform(effects);
-                    self.post(role, sent);
+                    let mut effects = self.resource.take_effects();
+                    while !effects.is_empty() {
+                        let sent = self.perform(effects);
+                        self.post(role, sent);
+                        effects = self.resource.take_effects();
+                    }
                 }
             }
             Role::Control => self.control(messages),

@@ -9,7 +9,9 @@ use crate::payload::{Payload, Text};
 pub const HEADER: &str = "header";
 /// Data of one stream, or its end.
 pub const DATA: &str = "data";
-/// A stream goes to a file.
+/// A message about the job's streams.
+pub const LOG: &str = "log";
+/// A stream goes to a file, or comes from one.
 pub const REDIRECT: &str = "redirect";
 
 /// The version of the format.
@@ -38,6 +40,47 @@ pub struct Header {
     pub count: Streams<u64>,
     /// Options of the shell: none.
     pub options: NoOptions,
+}
+
+/// A value for standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct InputStream<T> {
+    /// The value.
+    pub stdin: T,
+}
+
+/// The context of `header` in a log of standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct InputHeader {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The encoding of data without one of its own.
+    pub encoding: InputStream<&'static str>,
+    /// The number of streams.
+    pub count: InputStream<u64>,
+    /// Options of the shell: none.
+    pub options: NoOptions,
+}
+
+impl Default for InputHeader {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            encoding: InputStream { stdin: "UTF-8" },
+            count: InputStream { stdin: 1 },
+            options: NoOptions {},
+        }
+    }
+}
+
+/// The context of `log`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogLine<'a> {
+    /// The severity (RFC 5424).
+    pub level: u8,
+    /// The text.
+    #[serde(borrow)]
+    pub message: Text<'a>,
 }
 
 /// An empty object.
@@ -85,9 +128,9 @@ pub struct Data<'a> {
 /// The context of `redirect`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Redirect<'a> {
-    /// `stdout` or `stderr`.
+    /// `stdin`, `stdout` or `stderr`.
     pub stream: Text<'a>,
-    /// The ranks of the tasks as an idset.
+    /// The ranks of the tasks as an idset, or `all`.
     pub rank: Text<'a>,
     /// The file.
     pub path: Text<'a>,

@@ -14,7 +14,7 @@ pub const WAITCREATE: i64 = 1;
 pub struct LookupRequest<'a> {
     /// The job.
     pub id: JobId,
-    /// Names of documents: `eventlog`, `jobspec`, `R`, `guest.exec.eventlog`, `guest.output` (RFC 16).
+    /// Names of documents: `eventlog`, `jobspec`, `R`, `guest.exec.eventlog`, `guest.input`, `guest.output` (RFC 16).
     #[serde(borrow)]
     pub keys: Vec<Text<'a>>,
     /// Flags of the lookup.
@@ -37,7 +37,7 @@ pub struct LookupResponse {
 pub struct EventlogWatchRequest<'a> {
     /// The job.
     pub id: JobId,
-    /// Which log: `eventlog` if absent, `guest.exec.eventlog` or `guest.output`.
+    /// Which log: `eventlog` if absent, `guest.exec.eventlog`, `guest.input` or `guest.output`.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub path: Option<Text<'a>>,
     /// Flags of the watch.

@@ -39,6 +39,18 @@ pub struct GrowRequest<'a> {
     pub r: Json<'a>,
 }
 
+/// `resource.reload`: the inventory becomes that of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadRequest<'a> {
+    /// The file.
+    #[serde(borrow)]
+    pub path: Text<'a>,
+    /// Whether the path is a directory of hwloc's XML files, not an R.
+    pub xml: bool,
+    /// Whether what is doubtful is done.
+    pub force: bool,
+}
+
 /// `resource.property-add` and `resource.property-remove` (Penstock's own).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PropertyRequest<'a> {
@@ -166,6 +178,7 @@ pub struct SchedStatusResponse<'a> {
 impl Payload for DrainRequest<'_> {}
 impl Payload for TargetsRequest<'_> {}
 impl Payload for GrowRequest<'_> {}
+impl Payload for ReloadRequest<'_> {}
 impl Payload for PropertyRequest<'_> {}
 impl Payload for ExpirationRequest {}
 impl Payload for MonitorRequest<'_> {}

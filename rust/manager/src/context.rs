@@ -665,6 +665,11 @@ impl Context {
         });
     }
 
+    /// Appends a line to the log of a job's standard input.
+    pub(crate) fn store_input(&mut self, id: JobId, line: &str) {
+        self.storage.run(|store| store.append_input(id, line));
+    }
+
     /// Appends an event of the resource service.
     pub(crate) fn append_resource_event(&mut self, line: &str) -> Result<(), StoreError> {
         self.storage

@@ -3,12 +3,13 @@
 //!
 //! `job_list` lists the rows of jobs (`row`) that pass a `filter`, `watch` has the streams and waits,
 //! `info`, `history` and `kvs` answer at once; `guest` has the logs of a job's execution and output, the latter by way
-//! of the execution service.
+//! of the execution service, `input_log` that of its standard input.
 
 mod filter;
 pub(crate) mod guest;
 pub(crate) mod history;
 pub(crate) mod info;
+pub(crate) mod input_log;
 pub(crate) mod job_list;
 pub(crate) mod job_results;
 mod journal;
@@ -18,9 +19,11 @@ pub(crate) mod row;
 mod tree;
 pub(crate) mod watch;
 
+use penstock_flux::eventlog;
 use penstock_flux::job_info::EventlogWatchRequest;
 use penstock_flux::job_manager::OutstandingStats;
 use penstock_jobspec::job_id::JobId;
+use penstock_wire::Message;
 
 use self::guest::{JobLog, Relays};
 use self::job_list::Listings;
@@ -147,6 +150,16 @@ impl Queries {
     pub(crate) fn send_event(&mut self, cx: &mut Context, id: JobId, event: &Event) {
         self.watchers.send_event(cx, id, event);
         self.journal.send_event(cx, id, event);
+        if event.name == eventlog::CLEAN {
+            self.relays.end_input(id);
+        }
+    }
+
+    /// Handles a response of the execution service to a request that was made for a client.
+    pub(crate) fn handle_relay_response(&mut self, cx: &mut Context, response: &Message) {
+        if let Some((id, events)) = self.relays.handle_response(cx, response) {
+            self.watchers.send_input(cx, id, &events);
+        }
     }
 
     /// Sends a job that has become inactive to the requests that wait for it.

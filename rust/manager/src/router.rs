@@ -547,7 +547,7 @@ impl Manager {
                 self.hooks.handle_response(cx, response);
             }
             _ if self.queries.relays.has(response.matchtag) => {
-                self.queries.relays.handle_response(cx, response);
+                self.queries.handle_relay_response(cx, response);
             }
             // The execution service has chosen its name.
             _ if response.method() == exec_method::START => {

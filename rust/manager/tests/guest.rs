@@ -320,6 +320,11 @@ fn standard_input_is_written_by_way_of_the_execution_service() {
         (&second["offset"], &second["writer"]),
         (&json!(6), &sent["writer"])
     );
+    // A job whose input cannot be written answers as a shell that takes none.
+    let out = write(&mut bench, "y");
+    let rejected = named(&out, "job-exec.input").clone();
+    let out = bench.send(Message::error_to(&rejected, ENOENT, "no input"));
+    assert_eq!(rejection(&out), (ENOSYS, "no input".to_owned()));
     let out = bench.request(&topic, &eof);
     let last = named(&out, "job-exec.input").clone();
     assert_eq!(
@@ -328,11 +333,7 @@ fn standard_input_is_written_by_way_of_the_execution_service() {
     );
     let out = bench.send(Message::error_to(&last, EPIPE, ""));
     assert_eq!((out[0].topic(), out[0].errnum()), (topic.as_str(), 0));
-    // A job whose input cannot be written answers as a shell that takes none.
-    let out = write(&mut bench, "y");
-    let rejected = named(&out, "job-exec.input").clone();
-    let out = bench.send(Message::error_to(&rejected, ENOENT, "no input"));
-    assert_eq!(rejection(&out), (ENOSYS, "no input".to_owned()));
+    assert_eq!(rejection(&write(&mut bench, "z")).0, EPIPE);
     bench.end(id, 0);
     assert_eq!(rejection(&write(&mut bench, "z")).0, ENOSYS);
     // Malformed requests, and those of other users.
@@ -343,6 +344,112 @@ fn standard_input_is_written_by_way_of_the_execution_service() {
     assert_eq!(rejection(&bench.request(&topic, &other)).0, 22);
     let beyond = json!({"stream": "stdin", "rank": "7", "data": "x"});
     assert_eq!(rejection(&bench.request(&topic, &beyond)).0, 22);
+}
+
+#[test]
+fn the_log_of_standard_input_has_what_clients_have_written() {
+    let mut bench = bench();
+    let mut jobspec = common::jobspec(&json!({}));
+    jobspec["resources"][0]["count"] = 2.into();
+    let out = bench.request("job-ingest.submit", &json!({"jobspec": jobspec}));
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    assert!(watch(&mut bench, id, "guest.input").is_empty());
+    bench.allocate(id);
+    let out = bench.exec(id, "start", &json!({}));
+    let header =
+        json!({"version": 1, "encoding": {"stdin": "UTF-8"}, "count": {"stdin": 1}, "options": {}});
+    assert_eq!(events(&out), [("header".to_owned(), header.clone())]);
+    let topic = format!("job-shell.{id}.stdin");
+    let write = |bench: &mut Bench, data: &Value, errnum| {
+        let out = bench.request(&topic, data);
+        let requests: Vec<_> = (out.iter())
+            .filter(|message| message.topic() == "job-exec.input")
+            .cloned()
+            .collect();
+        let mut out = Vec::new();
+        for request in requests {
+            let response = match errnum {
+                0 => Message::response_to(&request, 0, None),
+                errnum => Message::error_to(&request, errnum, ""),
+            };
+            out.extend(bench.send(response));
+        }
+        out
+    };
+    let data = [
+        json!({"stream": "stdin", "rank": "all", "data": "a\n"}),
+        json!({"stream": "stdin", "rank": "0", "encoding": "base64", "data": "/w=="}),
+        // Discarded by a task that has closed its input, as by Flux's shell.
+        json!({"stream": "stdin", "rank": "0", "eof": true}),
+    ];
+    let mut seen = vec![("header".to_owned(), header)];
+    for (data, errnum) in data.iter().zip([0, 0, EPIPE]) {
+        let out = write(&mut bench, data, errnum);
+        seen.push(("data".to_owned(), data.clone()));
+        assert_eq!(events(&out), seen[seen.len() - 1..]);
+    }
+    // What the service does not take is not in the log. The input of one task has ended, the other's has not.
+    let more = json!({"stream": "stdin", "rank": "all", "data": "b"});
+    assert!(events(&write(&mut bench, &more, ENOENT)).is_empty());
+    let ended = json!({"stream": "stdin", "rank": "0", "data": "b"});
+    let out = bench.request(&topic, &ended);
+    assert_eq!(rejection(&out).0, EPIPE);
+    let end = json!({"stream": "stdin", "rank": "all", "eof": true});
+    write(&mut bench, &end, 0);
+    seen.push(("data".to_owned(), end));
+    assert_eq!(rejection(&bench.request(&topic, &more)).0, EPIPE);
+    bench.end(id, 0);
+    // The whole log, at once and by a lookup.
+    let out = watch(&mut bench, id, "guest.input");
+    assert_eq!(events(&out), seen);
+    let out = bench.request(
+        "job-info.lookup",
+        &json!({"id": id, "keys": ["guest.input"], "flags": 0}),
+    );
+    let log = body(&out[0])["guest.input"].as_str().unwrap().to_owned();
+    assert_eq!(log.lines().map(event).collect::<Vec<_>>(), seen);
+}
+
+#[test]
+fn standard_input_beyond_the_limit_is_written_but_not_retained() {
+    let mut bench = bench();
+    let id = bench.running(&json!({}));
+    let topic = format!("job-shell.{id}.stdin");
+    let text = "x".repeat(4 << 20);
+    let mut write = |data: &Value| {
+        let out = bench.request(&topic, data);
+        let request = named(&out, "job-exec.input").clone();
+        bench.send(Message::response_to(&request, 0, None));
+    };
+    for _ in 0..4 {
+        write(&json!({"stream": "stdin", "rank": "all", "data": text}));
+    }
+    write(&json!({"stream": "stdin", "rank": "all", "data": "x", "eof": true}));
+    let out = watch(&mut bench, id, "guest.input");
+    assert_eq!(names(&out), ["header", "data", "data", "log", "data"]);
+    let end = json!({"stream": "stdin", "rank": "all", "eof": true});
+    assert_eq!(events(&out)[4].1, end);
+}
+
+#[test]
+fn a_file_as_standard_input_is_an_event_with_its_path() {
+    let mut bench = bench();
+    let options = json!({"input": {"stdin": {"type": "file", "path": "words"}}});
+    let id = bench.running(&json!({"shell": {"options": options}}));
+    let out = watch(&mut bench, id, "guest.input");
+    let redirect = json!({"stream": "stdin", "rank": "all", "path": "words"});
+    assert_eq!(events(&out)[1], ("redirect".to_owned(), redirect));
+}
+
+#[test]
+fn the_input_of_a_terminal_is_not_retained() {
+    let mut bench = bench();
+    let id = bench.running(&json!({"shell": {"options": {"pty": true}}}));
+    let password = json!({"stream": "stdin", "rank": "all", "data": "secret"});
+    let out = bench.request(&format!("job-shell.{id}.stdin"), &password);
+    let request = named(&out, "job-exec.input").clone();
+    bench.send(Message::response_to(&request, 0, None));
+    assert_eq!(names(&watch(&mut bench, id, "guest.input")), ["header"]);
 }
 
 #[test]
@@ -459,7 +566,11 @@ fn keys_have_directories() {
         ("jobspec", "valref"),
     ]);
     assert_eq!(directory(&mut bench, &key), documents);
-    let guest = pairs(&[("exec", "dirref"), ("output", "valref")]);
+    let guest = pairs(&[
+        ("exec", "dirref"),
+        ("input", "valref"),
+        ("output", "valref"),
+    ]);
     assert_eq!(directory(&mut bench, &format!("{key}.guest")), guest);
     // The namespace of the job is the same directory.
     let lookup = |bench: &mut Bench, namespace: &str, key: &str, flags: i64| {

@@ -1,6 +1,9 @@
 //! `ResourceModule` and `ResourceLedger`: the inventory of an instance, and RFC 28 at its end.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use penstock_resource::{Config, Effect, Error};
@@ -12,6 +15,9 @@ use crate::idset::PyIdSet;
 use crate::manager::JobManager;
 use crate::resource::PyResourceSet;
 use crate::wire::Batch;
+
+/// The most bytes of a file with R. That of 100,000 nodes with a graph has some 60 MB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 fn config(exclude: Option<String>, properties: BTreeMap<String, String>) -> Config {
     Config {
@@ -54,12 +60,50 @@ fn perform(
                     .and_then(|manager| manager.allocated().map_err(Error::store));
                 module.respond_sched_status(&request, allocated);
             }
+            Effect::ReadFile(reload) => {
+                let text = read_file(&reload.path).map_err(|error| error.to_string());
+                let allocated = manager
+                    .lock()
+                    .map_err(Error::store)
+                    .and_then(|manager| manager.allocated().map_err(Error::store));
+                module.respond_reload(&reload, text, allocated);
+            }
             Effect::SetInventory(inventory) => manager.lock()?.set_inventory(*inventory),
             Effect::Send(message) => messages.push(message),
             Effect::Warn(line) => log.push(line),
         }
     }
     Ok((messages, log))
+}
+
+/// Performs the effects of a call, and those of what it is told then.
+fn perform_all(
+    module: &mut penstock_resource::ResourceModule,
+    manager: &JobManager,
+) -> PyResult<()> {
+    loop {
+        let effects = module.take_effects();
+        if effects.is_empty() {
+            return Ok(());
+        }
+        perform(module, effects, manager)?;
+    }
+}
+
+/// The text of a file that a user has named.
+fn read_file(path: &Path) -> io::Result<String> {
+    // Opening a pipe would wait for a writer.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("expected a file"));
+    }
+    let mut text = String::new();
+    let mut file = File::open(path)?.take(MAX_FILE_BYTES + 1);
+    let length = file.read_to_string(&mut text)?;
+    if length as u64 > MAX_FILE_BYTES {
+        let text = format!("more than {MAX_FILE_BYTES} bytes");
+        return Err(io::Error::other(text));
+    }
+    Ok(text)
 }
 
 impl ResourceModule {
@@ -111,8 +155,7 @@ impl ResourceModule {
             let mut module = self.module.lock().unwrap_or_else(PoisonError::into_inner);
             for message in messages {
                 module.handle(message, now);
-                let effects = module.take_effects();
-                perform(&mut module, effects, self.manager.get())?;
+                perform_all(&mut module, self.manager.get())?;
             }
             Ok(())
         })
@@ -136,8 +179,7 @@ impl ResourceModule {
         let config = config(exclude, properties);
         self.with(py, |module, manager| {
             module.configure(config, now).map_err(raised)?;
-            let effects = module.take_effects();
-            perform(module, effects, manager).map(drop)
+            perform_all(module, manager)
         })
     }
 

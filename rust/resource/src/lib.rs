@@ -20,5 +20,5 @@ pub use drain::{Drain, Drains};
 pub use error::Error;
 pub use event::{Change, Event, Overwrite, Targets};
 pub use ledger::{Config, Ledger};
-pub use module::{Effect, ResourceModule};
+pub use module::{Effect, Reload, ResourceModule};
 pub use router::roles;

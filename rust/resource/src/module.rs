@@ -1,14 +1,15 @@
 //! The services `resource` and `groups`: administration, status, monitors, and the acquire stream.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use penstock_flux::broker::{GroupResponse, NameRequest};
-use penstock_flux::errno::{EINVAL, EIO, ENODATA};
+use penstock_flux::errno::{EBUSY, EINVAL, EIO, ENODATA, ENOSYS};
 use penstock_flux::resource::{
     Drain, DrainRequest, ExpirationRequest, GrowRequest, HistoryRequest, HistoryResponse,
-    JournalResponse, MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse,
-    StatsResponse, StatusResponse, TargetsRequest,
+    JournalResponse, MonitorRequest, MonitorResponse, PropertyRequest, ReloadRequest,
+    SchedStatusResponse, StatsResponse, StatusResponse, TargetsRequest,
 };
 use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text, topic};
 use penstock_hostlist::Hostlist;
@@ -33,6 +34,8 @@ pub enum Effect {
     ReadEvents(Message),
     /// Read the resources that are allocated to jobs for [`ResourceModule::respond_sched_status`].
     ReadAllocated(Message),
+    /// Read a file and the resources that are allocated to jobs for [`ResourceModule::respond_reload`].
+    ReadFile(Reload),
     /// Let the scheduler allocate these resources, and no others.
     SetInventory(Box<ResourceSet>),
     /// Send a message.
@@ -58,6 +61,17 @@ pub(crate) enum Reply {
     Payload(Vec<u8>),
     /// None by the router: the handler has sent the responses, or will send them.
     Deferred,
+}
+
+/// A request to reload the inventory from a file.
+#[derive(Debug)]
+pub struct Reload {
+    /// The file with R.
+    pub path: PathBuf,
+    request: Message,
+    /// Whether targets with running jobs can be removed.
+    is_forced: bool,
+    now: f64,
 }
 
 /// The result of a handler.
@@ -243,7 +257,7 @@ impl ResourceModule {
         }
     }
 
-    /// Takes the effects of the last call, to be performed at once.
+    /// Takes the effects of the last call, to be performed at once: until there are no more.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -498,17 +512,91 @@ impl ResourceModule {
         let more = ResourceSet::from_json(r.as_str()).map_err(|error| rejection(&error))?;
         more.require_execution()
             .map_err(|error| rejection(&error))?;
-        self.ledger
-            .check_growth(&more)
-            .map_err(|error| rejection(&error))?;
-        let grown = self
-            .ledger
-            .resources()
-            .combine(Operation::Union, &more, Scheduling::Left)
-            .map_err(|error| rejection(&error))?;
-        check_executable(self.executable.as_ref(), &grown.ranks())
+        self.check_growth(&more)
             .map_err(|error| rejection(&error))?;
         self.record(Change::Grow(more), now)?;
+        Ok(Reply::Empty)
+    }
+
+    fn check_growth(&self, more: &ResourceSet) -> Result<(), Error> {
+        self.ledger.check_growth(more)?;
+        let resources = self.ledger.resources();
+        let grown = resources.combine(Operation::Union, more, Scheduling::Left)?;
+        check_executable(self.executable.as_ref(), &grown.ranks())
+    }
+
+    pub(crate) fn reload(&mut self, request: &Message, now: f64) -> Handled {
+        let ReloadRequest { path, xml, force } = request.read_request()?;
+        if xml {
+            let text = "resource.reload: expected a file with R: XML files of hwloc are not read";
+            return Err(RequestError::new(ENOSYS, text));
+        }
+        self.effects.push(Effect::ReadFile(Reload {
+            path: path.into_string().into(),
+            request: request.header(),
+            is_forced: force,
+            now,
+        }));
+        Ok(Reply::Deferred)
+    }
+
+    /// Responds to [`Effect::ReadFile`] with the text of the file, or the reason why it cannot be read: adds and removes targets
+    /// until they are those of the file.
+    pub fn respond_reload(
+        &mut self,
+        reload: &Reload,
+        text: Result<String, String>,
+        allocated: Result<ResourceSet, Error>,
+    ) {
+        let handled = self.reload_from(reload, text, allocated);
+        self.respond(&reload.request, handled);
+    }
+
+    fn reload_from(
+        &mut self,
+        reload: &Reload,
+        text: Result<String, String>,
+        allocated: Result<ResourceSet, Error>,
+    ) -> Handled {
+        let rejection = |error: &dyn std::fmt::Display| {
+            let path = reload.path.display();
+            RequestError::invalid(format!("resource.reload: `{path}`: {error}"))
+        };
+        let text = text.map_err(|error| rejection(&error))?;
+        let wanted = ResourceSet::from_json(&text).map_err(|error| rejection(&error))?;
+        wanted
+            .require_execution()
+            .map_err(|error| rejection(&error))?;
+        let present = Arc::clone(self.ledger.resources());
+        let mut common = present.nodes();
+        let changed = common.find(|node| wanted.node(node.rank).is_some_and(|new| new != *node));
+        if let Some(node) = changed {
+            let text = format!(
+                "rank {} differs from that of the instance: a node that changes needs a new rank",
+                node.rank
+            );
+            return Err(rejection(&text));
+        }
+        if wanted.ranks().is_empty() {
+            return Err(rejection(&"expected at least one target"));
+        }
+        let removed = &present.ranks() - &wanted.ranks();
+        let busy = &allocated?.ranks() & &removed;
+        if !busy.is_empty() && !reload.is_forced {
+            let hosts = present.restrict(&busy).nodelist();
+            let text =
+                format!("jobs are running on {hosts}, which would be removed (force it with -f)");
+            return Err(RequestError::new(EBUSY, format!("resource.reload: {text}")));
+        }
+        let added = &wanted.ranks() - &present.ranks();
+        // Targets are added first: an instance keeps at least one.
+        if !added.is_empty() {
+            let more = wanted.restrict(&added);
+            self.check_growth(&more)
+                .map_err(|error| rejection(&error))?;
+            self.record(Change::Grow(more), reload.now)?;
+        }
+        self.record_of(&removed, Change::Shrink, reload.now)?;
         Ok(Reply::Empty)
     }
 

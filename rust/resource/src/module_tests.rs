@@ -1,5 +1,5 @@
 use penstock_flux::Credentials;
-use penstock_flux::errno::{EBUSY, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{ENODATA, ENOENT, EPERM, EPROTO};
 use penstock_flux::role;
 use serde_json::json;
 
@@ -19,6 +19,8 @@ struct Instance {
     log: Vec<String>,
     /// Whether the store cannot be read.
     is_broken: bool,
+    /// The text of every file.
+    file: Option<String>,
 }
 
 impl Instance {
@@ -44,6 +46,10 @@ impl Instance {
                         Ok(nodes(2))
                     };
                     service.respond_sched_status(&request, allocated);
+                }
+                Effect::ReadFile(reload) => {
+                    let text = self.file.clone().ok_or_else(|| "no such file".to_owned());
+                    service.respond_reload(&reload, text, Ok(nodes(2)));
                 }
                 Effect::SetInventory(inventory) => self.inventory = Some(*inventory),
                 Effect::Send(message) => sent.push(message),
@@ -80,9 +86,14 @@ impl Bench {
 
     /// Performs the effects of the last call.
     fn perform(&mut self) {
-        let effects = self.service.take_effects();
-        let sent = self.instance.perform(&mut self.service, effects);
-        assert!(sent.is_empty(), "responses are sent at the end of a round");
+        loop {
+            let effects = self.service.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            let sent = self.instance.perform(&mut self.service, effects);
+            assert!(sent.is_empty(), "responses are sent at the end of a round");
+        }
     }
 
     /// Ends a round. Returns the sent messages.
@@ -186,15 +197,57 @@ fn guests_see_the_status_and_change_nothing() {
 }
 
 #[test]
+fn the_inventory_becomes_that_of_a_file() {
+    let mut bench = Bench::new(4);
+    let reload = |bench: &mut Bench, r: &ResourceSet, force| {
+        bench.instance.file = Some(r.to_json());
+        let payload = json!({"path": "R", "xml": false, "force": force});
+        bench.rpc("resource.reload", &payload)
+    };
+    let all = nodes(6);
+    let one_and_five = all.restrict(&"1,5".parse().unwrap());
+    let (errnum, text) = reload(&mut bench, &one_and_five, false);
+    assert_eq!(errnum, EBUSY);
+    assert!(
+        text.as_str().unwrap().contains("running on node0"),
+        "{text}"
+    );
+    let without_idle = all.restrict(&"0-1,4-5".parse().unwrap());
+    assert_eq!(reload(&mut bench, &without_idle, false), (0, Value::Null));
+    let ranks = |bench: &Bench| bench.service.ledger().resources().ranks().to_string();
+    assert_eq!(ranks(&bench), "0-1,4-5");
+    assert_eq!(bench.instance.events.len(), 2, "both are logged");
+    assert_eq!(reload(&mut bench, &one_and_five, true).0, 0);
+    assert_eq!(ranks(&bench), "1,5");
+    // Nothing changes: nothing is logged.
+    assert_eq!(reload(&mut bench, &one_and_five, false).0, 0);
+    assert_eq!(bench.instance.events.len(), 3);
+    let hosts = "other5".parse().unwrap();
+    let other =
+        ResourceSet::uniform(&(5..=5).into(), &hosts, (0..=1).into(), IdSet::new()).unwrap();
+    let (errnum, text) = reload(&mut bench, &other, false);
+    assert_eq!(errnum, EINVAL);
+    assert!(text.as_str().unwrap().contains("rank 5 differs"), "{text}");
+    assert_eq!(ranks(&bench), "1,5");
+    bench.instance.file = None;
+    for (is_xml, errnum, text) in [
+        (false, EINVAL, "resource.reload: `R`: no such file"),
+        (
+            true,
+            ENOSYS,
+            "resource.reload: expected a file with R: XML files of hwloc are not read",
+        ),
+    ] {
+        let payload = json!({"path": "R", "xml": is_xml, "force": false});
+        let response = bench.rpc("resource.reload", &payload);
+        assert_eq!(response, (errnum, text.into()));
+    }
+}
+
+#[test]
 fn malformed_requests_are_rejected_by_key() {
     let mut bench = Bench::new(4);
     for (topic, payload, errnum, text) in [
-        (
-            "resource.reload",
-            json!({"path": "/etc/R", "xml": false, "force": false}),
-            EBUSY,
-            "resources are busy: `penstock resource reload` changes those of a running instance",
-        ),
         (
             "resource.drain",
             json!({}),

@@ -1,6 +1,5 @@
 //! The table of methods: topic, required role and handler.
 
-use penstock_flux::errno::EBUSY;
 use penstock_flux::topic::{self, broker, resource};
 use penstock_flux::{EmptyResponse, Payload, RequestError};
 use penstock_wire::{Message, MessageType};
@@ -97,11 +96,7 @@ const ROUTES: [Route; 20] = {
             Owner,
             ResourceModule::remove_property,
         ),
-        // As Flux does while a scheduler is loaded, and one always is.
-        route(resource::RELOAD, Owner, |_, _, _| {
-            let text = "resources are busy: `penstock resource reload` changes those of a running instance";
-            Err(RequestError::new(EBUSY, text))
-        }),
+        route(resource::RELOAD, Owner, ResourceModule::reload),
         route(resource::SCHED_STATUS, Anyone, |module, request, _| {
             module.push_effect(Effect::ReadAllocated(request.clone()));
             Ok(Reply::Deferred)

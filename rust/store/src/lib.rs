@@ -11,7 +11,8 @@
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
 //! row), `common_events(seq, first, last, step, lines)` (events that the jobs in a range of ids share, but for the step of their
-//! timestamps from job to job; `seq` places them between the rows of `events`), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
+//! timestamps from job to job; `seq` places them between the rows of `events`), `inputs(job, seq, line)` (standard input,
+//! RFC 24), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
 //! complete: no reader returns them, and a start discards them), `ended_jobs(seq, first, last, queue, result, jobs)` (what
 //! a start needs of ended jobs, many in a row), `kvs(key, value)` and `store`, a row about the database itself.
@@ -512,7 +513,7 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Removes jobs: their records, R and events. Their jobspecs stay, as other jobs may share them. The jobs are
+    /// Removes jobs: their records, R, events and standard input. Their jobspecs stay, as other jobs may share them. The jobs are
     /// remembered as purged until [`Store::forget_purged`]. Returns the key of the jobspec of each.
     ///
     /// Jobs whose ids follow each other, as those of a submission do, are removed together.
@@ -530,8 +531,12 @@ impl Store {
                 "INSERT OR IGNORE INTO purged_jobs SELECT id FROM jobs WHERE id BETWEEN ? AND ?",
                 run,
             )?;
-            let sql = "DELETE FROM events WHERE job BETWEEN ? AND ?";
-            self.database.write(what, sql, run)?;
+            for sql in [
+                "DELETE FROM events WHERE job BETWEEN ? AND ?",
+                "DELETE FROM inputs WHERE job BETWEEN ? AND ?",
+            ] {
+                self.database.write(what, sql, run)?;
+            }
             let sql = "DELETE FROM jobs WHERE id BETWEEN ? AND ? RETURNING id, spec";
             let mut statement = self
                 .database
@@ -786,6 +791,36 @@ impl Store {
             .map_err(wrap)?
             .map(|id| id.map(|id: i64| JobId::new(id.cast_unsigned())));
         ids.collect::<Result<_, _>>().map_err(wrap)
+    }
+
+    /// Appends a line to the log of a job's standard input.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn append_input(&mut self, id: JobId, line: &str) -> Result<(), Error> {
+        self.database
+            .write(
+                "cannot write standard input",
+                "INSERT INTO inputs SELECT ?1, coalesce(max(seq) + 1, 0), ?2 FROM inputs WHERE job = ?1",
+                params![key(id), line],
+            )
+            .map(drop)
+    }
+
+    /// The log of a job's standard input, empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn input(&self, id: JobId) -> Result<String, Error> {
+        let read = || {
+            let sql = "SELECT line FROM inputs WHERE job = ? ORDER BY seq";
+            let mut statement = self.database.connection().prepare_cached(sql)?;
+            let lines = statement.query_map([key(id)], |row| row.get::<_, String>(0))?;
+            lines.collect::<rusqlite::Result<String>>()
+        };
+        read().map_err(|source| Error::new("cannot read standard input", &source))
     }
 
     /// Appends an event of the resource service, such as drain and undrain.

@@ -23,10 +23,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 6] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6];
+const MIGRATIONS: [&str; 7] = [
+    FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7,
+];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 6;
+pub(crate) const FORMAT_VERSION: i64 = 7;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -111,6 +113,16 @@ CREATE TABLE common_events (
 ) WITHOUT ROWID;
 INSERT INTO common_events SELECT 0, first, last, 0, lines FROM first_events;
 DROP TABLE first_events;
+";
+
+/// The standard input of jobs, as events (RFC 24).
+const FORMAT_7: &str = "
+CREATE TABLE inputs (
+    job INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    line TEXT NOT NULL,
+    PRIMARY KEY (job, seq)
+) WITHOUT ROWID;
 ";
 
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.

@@ -88,7 +88,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 6"
+        "store: the database has format 99, this program reads formats 1 to 7"
     );
 }
 
@@ -101,6 +101,9 @@ fn removing_a_job_leaves_the_others_alone() {
         store.add_job(id, 1000, 1.5, old).unwrap();
         store.append_events(id, 0, "a\n").unwrap();
         store.set_r(id, "R").unwrap();
+        for line in ["b\n", "c\n"] {
+            store.append_input(id, line).unwrap();
+        }
     }
     store.set_spec(job(9), new).unwrap();
     assert_eq!(store.remove_jobs(&[job(7)]).unwrap(), [(job(7), old)]);
@@ -115,6 +118,10 @@ fn removing_a_job_leaves_the_others_alone() {
     );
     let left = store.jobs().unwrap().records;
     assert_eq!(left.len(), 1);
+    assert_eq!(
+        [7, 9].map(|id| store.input(job(id)).unwrap()),
+        ["", "b\nc\n"]
+    );
     assert!(store.has_job(job(9)).unwrap() && !store.has_job(job(7)).unwrap());
     assert_eq!((left[0].id, left[0].spec), (job(9), new));
     assert_eq!(left[0].eventlog(), "a\n");

@@ -30,6 +30,8 @@ use crate::event::Event;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
+use super::input_log::{INPUT_LOG, InputLogs};
+
 /// The key of the log of a job's execution, below the job's.
 pub(crate) const EXECUTION_LOG: &str = "guest.exec.eventlog";
 /// The key of the log of a job's output.
@@ -47,6 +49,8 @@ pub(crate) enum JobLog {
     Execution,
     /// Its output (RFC 24).
     Output,
+    /// Its standard input (RFC 24).
+    Input,
 }
 
 impl JobLog {
@@ -56,8 +60,9 @@ impl JobLog {
             None | Some("eventlog") => Ok(Self::Events),
             Some(EXECUTION_LOG) => Ok(Self::Execution),
             Some(OUTPUT_LOG) => Ok(Self::Output),
+            Some(INPUT_LOG) => Ok(Self::Input),
             Some(other) => Err(RequestError::not_found(format!(
-                "unknown path `{}`: expected eventlog, {EXECUTION_LOG} or {OUTPUT_LOG}",
+                "unknown path `{}`: expected eventlog, {EXECUTION_LOG}, {INPUT_LOG} or {OUTPUT_LOG}",
                 other.escape_debug()
             ))),
         }
@@ -149,7 +154,8 @@ fn task_count(cx: &mut Context, id: JobId) -> u64 {
     if placed > 0 { placed } else { spec.max(1) }
 }
 
-fn jobspec(cx: &mut Context, id: JobId) -> Option<Jobspec> {
+/// The jobspec of a job.
+pub(super) fn jobspec(cx: &mut Context, id: JobId) -> Option<Jobspec> {
     cx.load(id);
     let document = cx.jobspec_of(id)?;
     Jobspec::from_json(document.text()).ok()
@@ -254,6 +260,10 @@ fn without_label(line: &[u8]) -> (Option<String>, &[u8]) {
 #[derive(Debug)]
 struct InputRelay {
     request: Message,
+    id: JobId,
+    /// What is written, and the number of the job's tasks.
+    data: Data<'static>,
+    ntasks: u64,
     outstanding: usize,
     error: Option<RequestError>,
 }
@@ -283,6 +293,7 @@ pub(crate) struct Relays {
     inputs: BTreeMap<u64, InputRelay>,
     /// The position at which each writer continues.
     writers: BTreeMap<Writer, InputPosition>,
+    input_logs: InputLogs,
     last_number: u64,
 }
 
@@ -390,13 +401,18 @@ impl Relays {
         Ok(Reply::Deferred)
     }
 
-    /// Handles a response of the execution service.
-    pub(crate) fn handle_response(&mut self, cx: &mut Context, response: &Message) {
+    /// Handles a response of the execution service. Returns the events that it adds to the log of a job's standard input.
+    pub(crate) fn handle_response(
+        &mut self,
+        cx: &mut Context,
+        response: &Message,
+    ) -> Option<(JobId, Vec<Event>)> {
+        let mut input = None;
         let is_last = match self.by_matchtag.get_mut(&response.matchtag) {
             Some(Relay::Output(relay)) => relay.take_response(cx, response),
             Some(Relay::Input(number)) => {
                 let number = *number;
-                self.take_input_response(cx, number, response);
+                input = self.take_input_response(cx, number, response);
                 true
             }
             None => false,
@@ -404,6 +420,12 @@ impl Relays {
         if is_last {
             self.by_matchtag.remove(&response.matchtag);
         }
+        input
+    }
+
+    /// Forgets the standard input of a job that has ended.
+    pub(crate) fn end_input(&mut self, id: JobId) {
+        self.input_logs.remove(id);
     }
 
     /// `job-info.eventlog-watch-cancel`: ends a stream of output. Returns whether the request names one.
@@ -477,6 +499,10 @@ impl Relays {
         let Some(method) = method else {
             return Err(not_accepted(id));
         };
+        if self.input_logs.has_ended(cx, id, &data, ntasks) {
+            let text = format!("{topic}: standard input has ended");
+            return Err(RequestError::new(EPIPE, text));
+        }
         let origin = request.origin().unwrap_or_default().to_vec();
         self.last_number += 1;
         let number = self.last_number;
@@ -497,6 +523,15 @@ impl Relays {
         }
         let relay = InputRelay {
             request: request.message.header(),
+            id,
+            data: Data {
+                stream: data.stream.into_string().into(),
+                rank: data.rank.into_string().into(),
+                encoding: data.encoding.map(|text| text.into_string().into()),
+                data: data.data.map(|text| text.into_string().into()),
+                eof: data.eof,
+            },
+            ntasks,
             outstanding,
             error: None,
         };
@@ -518,10 +553,14 @@ impl Relays {
         position
     }
 
-    fn take_input_response(&mut self, cx: &mut Context, number: u64, response: &Message) {
-        let Some(relay) = self.inputs.get_mut(&number) else {
-            return;
-        };
+    /// Handles a response to a request for input. Returns the events that the log of the job's input has got.
+    fn take_input_response(
+        &mut self,
+        cx: &mut Context,
+        number: u64,
+        response: &Message,
+    ) -> Option<(JobId, Vec<Event>)> {
+        let relay = self.inputs.get_mut(&number)?;
         relay.outstanding -= 1;
         let errnum = response.errnum();
         // The data of a task that has closed its input is discarded.
@@ -531,14 +570,20 @@ impl Relays {
             let errnum = if is_not_accepted { ENOSYS } else { errnum };
             relay.error = Some(RequestError::new(errnum, text));
         }
-        if relay.outstanding == 0
-            && let Some(relay) = self.inputs.remove(&number)
-        {
-            match relay.error {
-                None => cx.respond_with(&relay.request, &EmptyResponse {}),
-                Some(error) => cx.reject(&relay.request, &error),
-            }
+        if relay.outstanding > 0 {
+            return None;
         }
+        let relay = self.inputs.remove(&number)?;
+        if let Some(error) = relay.error {
+            cx.reject(&relay.request, &error);
+            return None;
+        }
+        let InputRelay {
+            id, data, ntasks, ..
+        } = relay;
+        let events = self.input_logs.append(cx, id, data, ntasks);
+        cx.respond_with(&relay.request, &EmptyResponse {});
+        Some((id, events))
     }
 }
 
@@ -684,8 +729,13 @@ fn labels(cx: &mut Context, id: JobId) -> [bool; 2] {
         let label = jobspec
             .as_ref()
             .and_then(|jobspec| jobspec.attribute(&path));
-        label.is_some_and(|label| !matches!(label, Value::Null | Value::Bool(false)) && *label != 0)
+        is_set(label)
     })
+}
+
+/// Whether an option is there and switched on.
+pub(super) fn is_set(option: Option<&Value>) -> bool {
+    option.is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)) && *value != 0)
 }
 
 fn input_bytes(topic: &str, data: &Data<'_>) -> Result<Vec<u8>, RequestError> {

@@ -8,6 +8,7 @@ use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
 use super::guest::{self, JobLog, OutputReader, Relays};
+use super::input_log::{self, INPUT_LOG};
 use super::watch::Watchers;
 use crate::authorize::PermittedJob;
 use crate::context::Context;
@@ -34,6 +35,7 @@ pub(crate) fn document(
             .map(|document| document.text().as_ref().to_owned()),
         "R" => stored_r(cx, id).map(|stored| stored.json().into_owned()),
         guest::EXECUTION_LOG => Some(guest::execution_log(cx, id)).filter(|log| !log.is_empty()),
+        INPUT_LOG => Some(input_log::text(cx, id)).filter(|log| !log.is_empty()),
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
     })
 }
@@ -107,6 +109,7 @@ impl Watchers {
         let is_over = record.state() == State::Inactive;
         let text = match log {
             JobLog::Execution => guest::execution_log(cx, id),
+            JobLog::Input => input_log::text(cx, id),
             JobLog::Events | JobLog::Output => document(cx, id, "eventlog")?.unwrap_or_default(),
         };
         if is_over && text.is_empty() && flags & WAITCREATE == 0 {

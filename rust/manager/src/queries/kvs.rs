@@ -370,6 +370,7 @@ fn job_entries(cx: &Context, id: JobId, name: &str) -> Option<BTreeMap<String, T
         }
         "guest" if has_started => Some(references([
             ("exec", Reference::DIRECTORY),
+            ("input", Reference::VALUE),
             ("output", Reference::VALUE),
         ])),
         "guest.exec" if has_started => Some(references([("eventlog", Reference::VALUE)])),

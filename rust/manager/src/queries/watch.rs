@@ -12,6 +12,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::guest::{self, JobLog};
+use super::input_log;
 use super::row::{self, Attrs};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
@@ -114,17 +115,22 @@ impl Watchers {
         let mut line = String::new();
         event.write(&mut line);
         let payload = EventlogWatchResponse { event: line.into() };
-        let is_of_execution = |follower: &Follower| follower.log == JobLog::Execution;
-        let execution = if followers.iter().any(is_of_execution) {
+        let has_followers = |log| followers.iter().any(|follower| follower.log == log);
+        let execution = if has_followers(JobLog::Execution) {
             guest::execution_events(cx, id, event)
         } else {
             Vec::new()
         };
+        let input = if has_followers(JobLog::Input) {
+            input_log::first_events(cx, id, event)
+        } else {
+            Vec::new()
+        };
         for follower in followers {
-            if is_of_execution(follower) {
-                guest::send_lines(cx, &follower.request, &execution);
-            } else {
-                cx.respond_with(&follower.request, &payload);
+            match follower.log {
+                JobLog::Execution => guest::send_lines(cx, &follower.request, &execution),
+                JobLog::Input => guest::send_lines(cx, &follower.request, &input),
+                JobLog::Events | JobLog::Output => cx.respond_with(&follower.request, &payload),
             }
             if is_last {
                 cx.end_stream(&follower.request);
@@ -132,6 +138,14 @@ impl Watchers {
         }
         if is_last {
             self.eventlogs.remove(&id);
+        }
+    }
+
+    /// Sends events to the followers of the log of a job's standard input.
+    pub(crate) fn send_input(&mut self, cx: &mut Context, id: JobId, events: &[Event]) {
+        let followers = self.eventlogs.get(&id).into_iter().flatten();
+        for follower in followers.filter(|follower| follower.log == JobLog::Input) {
+            guest::send_lines(cx, &follower.request, events);
         }
     }
 

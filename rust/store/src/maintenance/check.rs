@@ -10,7 +10,7 @@ use crate::{Error, Store, generation};
 const MAX_STRUCTURAL_PROBLEMS: u32 = 100;
 
 /// Rows that no reader of the database accepts or finds, each query with the text of a problem.
-const ROW_CHECKS: [(&str, &str); 7] = [
+const ROW_CHECKS: [(&str, &str); 9] = [
     (
         "jobspec {} is not a text: its jobs are left out at a start",
         "SELECT id FROM jobspecs WHERE typeof(text) <> 'text'",
@@ -23,6 +23,14 @@ const ROW_CHECKS: [(&str, &str); 7] = [
         "there are events of unknown jobs, from {} on",
         "SELECT DISTINCT first FROM common_events \
          WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
+    ),
+    (
+        "there is standard input of an unknown job, {}",
+        "SELECT DISTINCT job FROM inputs WHERE job NOT IN (SELECT id FROM jobs)",
+    ),
+    (
+        "the standard input of job {} cannot be read",
+        "SELECT DISTINCT job FROM inputs WHERE typeof(line) <> 'text'",
     ),
     (
         "resource event {} is not a text",

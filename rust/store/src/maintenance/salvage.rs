@@ -65,6 +65,7 @@ impl Salvage {
         let what = "cannot leave out a job";
         for sql in [
             "DELETE FROM events WHERE job = ?",
+            "DELETE FROM inputs WHERE job = ?",
             "DELETE FROM jobs WHERE id = ?",
         ] {
             self.store.database.write(what, sql, [key(id)])?;
@@ -102,6 +103,7 @@ impl Salvage {
             "DELETE FROM resource_events WHERE typeof(line) <> 'text'",
             "DELETE FROM meta WHERE typeof(value) <> 'text'",
             "DELETE FROM events WHERE typeof(job) <> 'integer'",
+            "DELETE FROM inputs WHERE typeof(job) <> 'integer' OR typeof(line) <> 'text'",
             "DELETE FROM common_events WHERE typeof(seq) <> 'integer' OR typeof(first) <> 'integer' \
              OR typeof(last) <> 'integer' OR typeof(step) <> 'real' OR typeof(lines) <> 'text'",
         ] {
@@ -122,6 +124,7 @@ impl Salvage {
         }
         for sql in [
             "DELETE FROM events WHERE job NOT IN (SELECT id FROM jobs)",
+            "DELETE FROM inputs WHERE job NOT IN (SELECT id FROM jobs)",
             "DELETE FROM common_events \
              WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
         ] {

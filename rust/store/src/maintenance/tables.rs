@@ -15,7 +15,7 @@ impl Table {
 }
 
 /// The tables, each after those to which its rows refer, without the row of the database about itself.
-pub(super) const TABLES: [Table; 11] = [
+pub(super) const TABLES: [Table; 12] = [
     Table {
         name: "meta",
         columns: &["key", "value"],
@@ -40,6 +40,11 @@ pub(super) const TABLES: [Table; 11] = [
         name: "common_events",
         columns: &["seq", "first", "last", "step", "lines"],
         key: &["seq", "first"],
+    },
+    Table {
+        name: "inputs",
+        columns: &["job", "seq", "line"],
+        key: &["job", "seq"],
     },
     Table {
         name: "unsent_starts",
