@@ -9,6 +9,8 @@ from random import Random
 
 from tests.flux.conftest import TIMEOUT_S
 
+from penstock.idset import IDset
+
 QUEUES = """
 [[resource.config]]
 hosts = "fake[0-1]"
@@ -119,12 +121,13 @@ def test_no_job_is_lost_while_brokers_are_killed_and_run_again(start_cluster):
     """`FLUX_ROUNDS` makes it a soak."""
     random = Random(1)
     rounds = int(os.environ.get("FLUX_ROUNDS", "1"))
-    jobs = []
+    jobs, killed = [], IDset()
     with start_cluster(16) as flux:
         for _ in range(rounds):
             jobs += flux.flux("submit", "--cc=1-40", "-N1", "sleep", "0.2").split()
             jobs += flux.flux("submit", "--cc=1-4", "-N12", "true").split()
             lost = random.sample(range(1, 16), 2)
+            killed |= IDset(lost)
             for rank in lost:
                 flux.broker("kill", rank, signum=signal.SIGKILL)
             while flux.flux("resource", "list", "-s", "down", "-no", "{nnodes}") != "2":
@@ -143,7 +146,8 @@ def test_no_job_is_lost_while_brokers_are_killed_and_run_again(start_cluster):
         assert sorted(results) == sorted(jobs)
         # The jobs on the lost nodes alone have failed.
         failed = [job for job, result in results.items() if result != "COMPLETED"]
-        assert len(failed) <= 2 * rounds
+        ranks = {job: IDset(flux.ranks(job)) for job in failed}
+        assert all(job_ranks & killed for job_ranks in ranks.values()), (ranks, killed)
 
 
 HOUSEKEEPING = """
