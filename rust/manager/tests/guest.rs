@@ -388,7 +388,7 @@ fn the_log_of_standard_input_has_what_clients_have_written() {
         seen.push(("data".to_owned(), data.clone()));
         assert_eq!(events(&out), seen[seen.len() - 1..]);
     }
-    // What the service does not take is not in the log. The input of one task has ended, the other's has not.
+    // Data that the service does not take is not in the log. The input of one task has ended, the other's has not.
     let more = json!({"stream": "stdin", "rank": "all", "data": "b"});
     assert!(events(&write(&mut bench, &more, ENOENT)).is_empty());
     let ended = json!({"stream": "stdin", "rank": "0", "data": "b"});

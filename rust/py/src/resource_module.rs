@@ -76,7 +76,7 @@ fn perform(
     Ok((messages, log))
 }
 
-/// Performs the effects of a call, and those of what it is told then.
+/// Performs the effects of a call, and those that follow from them.
 fn perform_all(
     module: &mut penstock_resource::ResourceModule,
     manager: &JobManager,

@@ -63,7 +63,8 @@ fn options_say_which_tasks_have_pipes_labels_and_terminals() {
 /// A world in which the task of job 1 reads what is written.
 fn with_reader() -> World {
     let mut world = World::new();
-    let options = json!({"input": {"stdin": {"type": "service"}}});
+    let options =
+        json!({"input": {"stdin": {"type": "service"}, "limit": "1K", "batch-timeout": 0.5}});
     let spec = with_options(jobspec(1, &["cat"]), &options);
     world.submit(1, spec, Some(resources(1)));
     world.run();

@@ -261,7 +261,7 @@ fn without_label(line: &[u8]) -> (Option<String>, &[u8]) {
 struct InputRelay {
     request: Message,
     id: JobId,
-    /// What is written, and the number of the job's tasks.
+    /// The request's data, and the number of the job's tasks.
     data: Data<'static>,
     ntasks: u64,
     outstanding: usize,
@@ -499,10 +499,7 @@ impl Relays {
         let Some(method) = method else {
             return Err(not_accepted(id));
         };
-        if self.input_logs.has_ended(cx, id, &data, ntasks) {
-            let text = format!("{topic}: standard input has ended");
-            return Err(RequestError::new(EPIPE, text));
-        }
+        self.input_logs.check_open(cx, id, &data, ntasks)?;
         let origin = request.origin().unwrap_or_default().to_vec();
         self.last_number += 1;
         let number = self.last_number;

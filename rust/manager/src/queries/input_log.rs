@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use penstock_flux::eventlog;
+use penstock_flux::errno::EPIPE;
 use penstock_flux::guest_log::{self, Data, InputHeader, LogLine, Redirect};
+use penstock_flux::{RequestError, eventlog};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -94,13 +95,13 @@ impl InputLog {
         for event in lines.lines().filter_map(|line| Event::parse(line).ok()) {
             log.is_full |= event.name == guest_log::LOG;
             if let Some(data) = event.read::<Data<'_>>() {
-                log.note_end(&data, ntasks);
+                log.record_end(&data, ntasks);
             }
         }
         log
     }
 
-    fn note_end(&mut self, data: &Data<'_>, ntasks: u64) {
+    fn record_end(&mut self, data: &Data<'_>, ntasks: u64) {
         if data.eof == Some(true) {
             self.ended.union_with(&tasks(data, ntasks));
         }
@@ -122,20 +123,27 @@ impl InputLogs {
         entry.or_insert_with(|| InputLog::load(cx, id, ntasks))
     }
 
-    /// Whether input can be written no longer: all tasks of the job, or one of those that are named, have their end.
-    pub(crate) fn has_ended(
+    /// Checks that input can be written: with EPIPE if that of all tasks of the job has ended, or that of a task that the
+    /// request names.
+    pub(crate) fn check_open(
         &mut self,
         cx: &mut Context,
         id: JobId,
         data: &Data<'_>,
         ntasks: u64,
-    ) -> bool {
+    ) -> Result<(), RequestError> {
         let log = self.of(cx, id, ntasks);
         let tasks = tasks(data, ntasks);
-        if *data.rank == *"all" {
-            return tasks.is_subset(&log.ended);
+        let has_ended = if *data.rank == *"all" {
+            tasks.is_subset(&log.ended)
+        } else {
+            tasks.intersects(&log.ended)
+        };
+        if has_ended {
+            let text = format!("the standard input of job {id} has ended");
+            return Err(RequestError::new(EPIPE, text));
         }
-        tasks.intersects(&log.ended)
+        Ok(())
     }
 
     /// Adds input that has been written. Returns the events that the log has got.
@@ -148,7 +156,7 @@ impl InputLogs {
     ) -> Vec<Event> {
         let at = cx.now;
         let log = self.of(cx, id, ntasks);
-        log.note_end(&data, ntasks);
+        log.record_end(&data, ntasks);
         let mut events = Vec::new();
         let length = data.data.as_ref().map_or(0, |text| text.len());
         if length > 0 && (log.is_full || log.bytes + length > MAX_RETAINED_BYTES) {
