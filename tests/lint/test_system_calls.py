@@ -204,6 +204,7 @@ RUST_MODULES = {
     "imp/src/": "a program that becomes the task",
     "pmix/src/peer.rs": "the daemon's end of a PMIx server's connection",
     "pmix/src/server/": "a program",
+    "py/src/resource_module.rs": "a file with R that `resource.reload` names",
     "py/src/sched.rs": "the durations of passes",
     "py/src/sim/worker_thread.rs": "simulations in threads of their own",
     "store/src/checkpoint.rs": "the thread that copies the log",

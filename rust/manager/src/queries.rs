@@ -16,6 +16,7 @@ mod journal;
 pub(crate) mod key_watch;
 pub(crate) mod kvs;
 pub(crate) mod row;
+mod shell_options;
 mod tree;
 pub(crate) mod watch;
 

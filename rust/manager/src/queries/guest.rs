@@ -19,8 +19,8 @@ use penstock_flux::kvs::{self, Dirent};
 use penstock_flux::topic::exec_method;
 use penstock_flux::{EmptyResponse, RequestError, StreamCancelRequest};
 use penstock_idset::IdSet;
+use penstock_jobspec::Layout;
 use penstock_jobspec::job_id::JobId;
-use penstock_jobspec::{Jobspec, Layout};
 use penstock_wire::Message;
 use serde_json::Value;
 
@@ -31,6 +31,7 @@ use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
 use super::input_log::{INPUT_LOG, InputLogs};
+use super::shell_options::{is_set, jobspec};
 
 /// The key of the log of a job's execution, below the job's.
 pub(crate) const EXECUTION_LOG: &str = "guest.exec.eventlog";
@@ -152,13 +153,6 @@ fn task_count(cx: &mut Context, id: JobId) -> u64 {
     let placed = task_nodes(cx, id).len() as u64;
     let spec = cx.jobs.record(id).map_or(1, |record| record.spec().ntasks);
     if placed > 0 { placed } else { spec.max(1) }
-}
-
-/// The jobspec of a job.
-pub(super) fn jobspec(cx: &mut Context, id: JobId) -> Option<Jobspec> {
-    cx.load(id);
-    let document = cx.jobspec_of(id)?;
-    Jobspec::from_json(document.text()).ok()
 }
 
 // --- output
@@ -728,11 +722,6 @@ fn labels(cx: &mut Context, id: JobId) -> [bool; 2] {
             .and_then(|jobspec| jobspec.attribute(&path));
         is_set(label)
     })
-}
-
-/// Whether an option is there and switched on.
-pub(super) fn is_set(option: Option<&Value>) -> bool {
-    option.is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)) && *value != 0)
 }
 
 fn input_bytes(topic: &str, data: &Data<'_>) -> Result<Vec<u8>, RequestError> {

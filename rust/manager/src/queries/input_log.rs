@@ -10,7 +10,7 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use serde_json::Value;
 
-use super::guest::{is_set, jobspec};
+use super::shell_options::{is_set, jobspec};
 use crate::context::Context;
 use crate::event::Event;
 
