@@ -2,8 +2,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::body::{Body, CHUNK_IDS, CHUNK_WORDS, Run};
+use crate::body::Body;
 use crate::op::Op;
+use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
 use crate::wide;
 use crate::words;
 
@@ -20,13 +21,13 @@ impl Op {
             (Body::Full, other) => match self {
                 Self::Union => Some((Body::Full, CHUNK_IDS)),
                 Self::Intersection => Some((other.clone(), other.count())),
-                Self::Difference | Self::SymmetricDifference => self.through_words(left, right),
+                Self::Difference | Self::SymmetricDifference => self.with_full(other),
             },
             (other, Body::Full) => match self {
                 Self::Union => Some((Body::Full, CHUNK_IDS)),
                 Self::Intersection => Some((other.clone(), other.count())),
                 Self::Difference => None,
-                Self::SymmetricDifference => self.through_words(left, right),
+                Self::SymmetricDifference => self.with_full(other),
             },
             (Body::Bits(a), Body::Bits(b)) => {
                 let (words, count) = wide::combined(self, a, b);
@@ -56,25 +57,32 @@ impl Op {
         }
     }
 
+    /// The difference of all ids of a chunk and some, which is their symmetric difference too.
+    fn with_full(self, other: &Body) -> Option<(Body, u32)> {
+        match other {
+            Body::Runs(_) => self.apply(&Body::Runs(vec![Run::ALL]), other),
+            _ => self.through_words(&Body::Full, other),
+        }
+    }
+
     /// On a bitmap of the left chunk, or of the right one where the order does not matter and that is one already.
     fn through_words(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         let swap = matches!(right, Body::Bits(_)) && self != Self::Difference;
         let (left, right) = if swap { (right, left) } else { (left, right) };
-        let mut words = [0; CHUNK_WORDS];
-        left.write(&mut words);
-        let count = match (self, right) {
-            (Self::Union, Body::Runs(runs)) => apply_runs(&mut words, runs, words::set),
-            (Self::Difference, Body::Runs(runs)) => apply_runs(&mut words, runs, words::clear),
-            (Self::SymmetricDifference, Body::Runs(runs)) => {
-                apply_runs(&mut words, runs, words::flip)
+        let mut words = left.to_words();
+        let whole = words.first_chunk_mut::<CHUNK_WORDS>()?;
+        let count = match right {
+            Body::Runs(runs) if self != Self::Intersection => {
+                wide::combine_runs(self, whole, runs);
+                wide::count(whole)
             }
             _ => {
                 let mut others = [0; CHUNK_WORDS];
                 right.write(&mut others);
-                wide::combine(self, &mut words, &others)
+                wide::combine(self, whole, &others)
             }
         };
-        Some((Body::from_words(words.to_vec(), count)?, count))
+        Some((Body::from_words(words, count)?, count))
     }
 
     /// The ids of the left operand that belong to the result, for an intersection or a difference.
@@ -136,18 +144,6 @@ impl Op {
             }
         }
     }
-}
-
-/// Changes the bits of each run, and counts the bits of the result.
-fn apply_runs(
-    words: &mut [u64; CHUNK_WORDS],
-    runs: &[Run],
-    change: impl Fn(&mut [u64], usize, usize),
-) -> u32 {
-    for run in runs {
-        change(words, run.lo.into(), run.hi.into());
-    }
-    wide::count(words)
 }
 
 #[expect(
@@ -213,7 +209,7 @@ pub(crate) fn is_equal(left: &Body, right: &Body) -> bool {
     match (left, right) {
         (Body::Bits(a), Body::Bits(b)) => a == b,
         (Body::Ids(a), Body::Ids(b)) => a == b,
-        (Body::Runs(a), Body::Runs(b)) => a == b,
+        (Body::Runs(a), Body::Runs(b)) => wide::is_same_runs(a, b),
         (Body::Full, Body::Full) => true,
         _ => is_subset(left, right),
     }

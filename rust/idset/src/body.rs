@@ -2,34 +2,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::op::Op;
+use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
+use crate::wide;
 use crate::words::{self, WORD_BITS};
-
-/// Ids of a chunk.
-pub(crate) const CHUNK_IDS: u32 = 1 << 16;
-/// Words of a chunk's whole bitmap.
-pub(crate) const CHUNK_WORDS: usize = CHUNK_IDS as usize / WORD_BITS;
-
-/// The ids `lo..=hi` of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) lo: u16,
-    pub(crate) hi: u16,
-}
-
-impl Run {
-    pub(crate) const ALL: Self = Self {
-        lo: 0,
-        hi: u16::MAX,
-    };
-
-    pub(crate) fn one(id: u16) -> Self {
-        Self { lo: id, hi: id }
-    }
-
-    pub(crate) fn count(self) -> u32 {
-        u32::from(self.hi - self.lo) + 1
-    }
-}
 
 /// The ids of a chunk, at least one. The same ids may be kept in different forms.
 #[derive(Clone, Debug)]
@@ -129,6 +105,9 @@ impl Body {
         {
             return Some(Self::Runs(Self::Bits(words).to_runs()));
         }
+        if words.len() <= words.capacity() / 2 {
+            words.shrink_to_fit();
+        }
         Some(Self::Bits(words))
     }
 
@@ -161,14 +140,15 @@ impl Body {
         }
     }
 
+    #[inline]
     pub(crate) fn contains(&self, id: u16) -> bool {
         match self {
+            Self::Bits(words) => words::contains(words, id.into()),
             Self::Full => true,
             Self::Ids(ids) => ids.binary_search(&id).is_ok(),
             Self::Runs(runs) => runs
                 .get(runs.partition_point(|run| run.hi < id))
                 .is_some_and(|run| run.lo <= id),
-            Self::Bits(words) => words::contains(words, id.into()),
         }
     }
 
@@ -334,12 +314,25 @@ impl Body {
                 }
             }
             Self::Runs(runs) => {
-                for run in runs {
-                    words::set(to, run.lo.into(), run.hi.into());
-                }
+                wide::combine_runs(Op::Union, to, runs);
             }
             Self::Bits(words) => to[..words.len()].copy_from_slice(words),
         }
+    }
+
+    /// The bitmap of the whole chunk.
+    pub(crate) fn to_words(&self) -> Vec<u64> {
+        if let Self::Bits(words) = self {
+            let mut whole = Vec::with_capacity(CHUNK_WORDS);
+            whole.extend_from_slice(words);
+            whole.resize(CHUNK_WORDS, 0);
+            return whole;
+        }
+        let mut whole = vec![0; CHUNK_WORDS];
+        if let Some(words) = whole.first_chunk_mut() {
+            self.write(words);
+        }
+        whole
     }
 
     fn to_bits(&self) -> Self {

@@ -2,8 +2,9 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::body::{Body, Run};
+use crate::body::Body;
 use crate::chunks::{Chunk, Chunks, Span, place};
+use crate::run::Run;
 use crate::{Form, INLINE_IDS, IdSet, words};
 
 /// Collects ascending spans.

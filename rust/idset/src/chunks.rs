@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use crate::algebra;
-use crate::body::{Body, CHUNK_IDS, Run};
+use crate::body::Body;
 use crate::op::Op;
+use crate::run::{CHUNK_IDS, Run};
 
 /// The ids `lo..=hi`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,15 +151,26 @@ impl Chunks {
         }
     }
 
+    #[inline(never)]
     fn get(&self, key: u32) -> Option<&Chunk> {
         self.chunks
             .get(self.at(key))
             .filter(|chunk| chunk.key <= key)
     }
 
+    #[inline]
     pub(crate) fn contains(&self, id: u32) -> bool {
         let (key, low) = place(id);
-        self.get(key).is_some_and(|chunk| chunk.body.contains(low))
+        let Some(first) = self.chunks.first() else {
+            return false;
+        };
+        // Mostly there is a chunk for every key, or one entry for all of them: then no search is needed.
+        let guess = key.wrapping_sub(first.key) as usize;
+        let chunk = match self.chunks.get(guess.min(self.chunks.len() - 1)) {
+            Some(chunk) if chunk.key <= key && key <= chunk.last => Some(chunk),
+            _ => self.get(key),
+        };
+        chunk.is_some_and(|chunk| chunk.body.contains(low))
     }
 
     /// The first id at or after `id`.
@@ -467,7 +479,7 @@ impl Chunks {
             assert!(chunk.key == chunk.last || chunk.is_full());
             assert!(chunk.count > 0 && chunk.count == chunk.body.count());
             if let Body::Bits(words) = &chunk.body {
-                assert!(words.len() <= crate::body::CHUNK_WORDS && words.last() != Some(&0));
+                assert!(words.len() <= crate::run::CHUNK_WORDS && words.last() != Some(&0));
             }
             before = Some(chunk);
         }
@@ -478,11 +490,21 @@ impl Chunks {
 impl PartialEq for Chunks {
     /// Equality of ids, whatever form they are kept in.
     fn eq(&self, other: &Self) -> bool {
-        self.count == other.count
-            && Pairs::new(self, other, Op::Union).all(|pair| match (pair.left, pair.right) {
-                (Some(a), Some(b)) => a.count == b.count && algebra::is_equal(&a.body, &b.body),
-                _ => false,
-            })
+        if self.count != other.count {
+            return false;
+        }
+        let pairs = || self.chunks.iter().zip(&other.chunks);
+        let is_aligned = self.chunks.len() == other.chunks.len()
+            && pairs().all(|(a, b)| (a.key, a.last) == (b.key, b.last));
+        if is_aligned {
+            // All numbers of ids first, for they are near each other.
+            return pairs().all(|(a, b)| a.count == b.count)
+                && pairs().all(|(a, b)| algebra::is_equal(&a.body, &b.body));
+        }
+        Pairs::new(self, other, Op::Union).all(|pair| match (pair.left, pair.right) {
+            (Some(a), Some(b)) => a.count == b.count && algebra::is_equal(&a.body, &b.body),
+            _ => false,
+        })
     }
 }
 

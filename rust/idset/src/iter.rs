@@ -2,8 +2,9 @@
 use core::iter::FusedIterator;
 use core::ops::RangeInclusive;
 
-use crate::body::{Body, Run};
+use crate::body::Body;
 use crate::chunks::{Chunk, Span, place};
+use crate::run::Run;
 use crate::set::{MAX_ID, clipped};
 use crate::{Form, IdSet, words};
 

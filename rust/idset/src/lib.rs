@@ -35,6 +35,7 @@ mod iter;
 mod lenient;
 mod op;
 mod ops;
+mod run;
 #[cfg(feature = "serde")]
 mod serde;
 mod set;

@@ -147,6 +147,7 @@ impl IdSet {
     }
 
     /// Whether the id is in the set.
+    #[inline]
     pub fn contains(&self, id: u32) -> bool {
         match &self.form {
             Form::Small(words) => words::contains(words, id as usize),

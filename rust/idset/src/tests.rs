@@ -362,6 +362,57 @@ fn chunks_change_their_form_with_what_they_hold() {
     assert!(set.heap_bytes() < 9000);
 }
 
+/// Ids of many short runs in a few chunks, and in some the whole chunk or nothing.
+fn many_runs(mut seed: u32) -> Model {
+    let mut draw = |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) % below
+    };
+    let mut ids = Model::new();
+    for chunk in 0..6 {
+        let (from, end) = (chunk << 16, (chunk + 1) << 16);
+        match draw(4) {
+            0 => ids.extend(from..end),
+            1 => {}
+            _ => {
+                let mut at = from + draw(100);
+                while at < end {
+                    let behind = (at + 1 + draw(90)).min(end);
+                    ids.extend(at..behind);
+                    at = behind + 1 + draw(150);
+                }
+            }
+        }
+    }
+    ids
+}
+
+#[test]
+fn many_runs_are_combined_as_their_ids_are() {
+    for seed in 0..3 {
+        let (a, b) = (many_runs(2 * seed), many_runs(2 * seed + 1));
+        let sets = [&a, &b].map(|ids| ids.iter().copied().collect::<IdSet>());
+        let [x, y] = &sets;
+        same(&x.union(y), &a.union(&b).copied().collect());
+        same(&x.intersection(y), &a.intersection(&b).copied().collect());
+        same(&x.difference(y), &a.difference(&b).copied().collect());
+        same(
+            &x.symmetric_difference(y),
+            &a.symmetric_difference(&b).copied().collect(),
+        );
+        for id in (0..7 << 16).step_by(61) {
+            assert_eq!(x.contains(id), a.contains(&id), "{id}");
+        }
+        let mut other: IdSet = x.to_string().parse().unwrap();
+        assert!(*x == other && (x == y) == (a == b));
+        if let Some(&last) = a.last() {
+            other.remove(last);
+            other.insert(last + 1);
+            assert!(*x != other);
+        }
+    }
+}
+
 #[test]
 fn what_is_thin_or_wide_is_small() {
     let one: IdSet = "2147483647".parse().unwrap();

@@ -18,6 +18,7 @@ use core::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::op::Op;
+use crate::run::{CHUNK_WORDS, Run};
 
 /// The vector instructions of a processor.
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
@@ -37,7 +38,10 @@ impl Level {
 
     /// The level of this processor.
     fn of_processor() -> Self {
-        let avx2 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt");
+        let avx2 = std::is_x86_feature_detected!("avx2")
+            && std::is_x86_feature_detected!("bmi1")
+            && std::is_x86_feature_detected!("bmi2")
+            && std::is_x86_feature_detected!("popcnt");
         if avx2
             && std::is_x86_feature_detected!("avx512f")
             && std::is_x86_feature_detected!("avx512bw")
@@ -72,11 +76,11 @@ macro_rules! by_level {
         pub(crate) fn $name($($argument: $type),*) -> $result {
             #[cfg(all(feature = "std", target_arch = "x86_64"))]
             {
-                #[target_feature(enable = "avx2,popcnt")]
+                #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
                 fn avx2($($argument: $type),*) -> $result {
                     $body($($argument),*)
                 }
-                #[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
+                #[target_feature(enable = "avx512f,avx512vpopcntdq,bmi1,bmi2,popcnt")]
                 fn avx512($($argument: $type),*) -> $result {
                     $body($($argument),*)
                 }
@@ -136,6 +140,11 @@ by_level! {
 }
 
 by_level! {
+    /// Replaces the bitmap of a chunk by its combination with runs; not by an intersection.
+    fn combine_runs(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) -> () = combine_runs_any
+}
+
+by_level! {
     /// The number of set bits.
     fn count(words: &[u64]) -> u32 = count_any
 }
@@ -177,6 +186,38 @@ fn combine_any(op: Op, left: &mut [u64], right: &[u64]) -> u32 {
 }
 
 #[inline(always)]
+fn combine_runs_any(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
+    match op {
+        Op::Union => change_runs(words, runs, |word, mask| *word |= mask),
+        Op::Difference => change_runs(words, runs, |word, mask| *word &= !mask),
+        _ => change_runs(words, runs, |word, mask| *word ^= mask),
+    }
+}
+
+/// Applies `change` to the bits of all runs, in four places in turn: neighbours are often in one word, whose change has to
+/// wait for the change before.
+#[inline(always)]
+fn change_runs(
+    words: &mut [u64; CHUNK_WORDS],
+    runs: &[Run],
+    change: impl Fn(&mut u64, u64) + Copy,
+) {
+    let quarter = runs.len() / 4;
+    let (first, rest) = runs.split_at(quarter);
+    let (second, rest) = rest.split_at(quarter);
+    let (third, rest) = rest.split_at(quarter);
+    for (((a, b), c), d) in first.iter().zip(second).zip(third).zip(rest) {
+        a.change(words, change);
+        b.change(words, change);
+        c.change(words, change);
+        d.change(words, change);
+    }
+    for run in &rest[quarter..] {
+        run.change(words, change);
+    }
+}
+
+#[inline(always)]
 fn count_any(words: &[u64]) -> u32 {
     sum(words.iter().copied())
 }
@@ -189,6 +230,16 @@ fn sum(words: impl Iterator<Item = u64>) -> u32 {
     words.fold(0, |count: u64, word| {
         count.wrapping_add(word.count_ones().into())
     }) as u32
+}
+
+/// Whether two lists of runs are the same: by their bytes, where `==` would look at run by run.
+pub(crate) fn is_same_runs(left: &[Run], right: &[Run]) -> bool {
+    fn bytes(runs: &[Run]) -> &[u8] {
+        // SAFETY: a run is two numbers of 16 bits without bytes between them; the slice is that of the runs.
+        unsafe { core::slice::from_raw_parts(runs.as_ptr().cast(), size_of_val(runs)) }
+    }
+    const { assert!(size_of::<Run>() == 2 * size_of::<u16>()) };
+    bytes(left) == bytes(right)
 }
 
 /// Whether all bits of `left` are set in `right`, which is as long.

@@ -27,6 +27,7 @@ fn bit_of(word: usize, bit: u32) -> usize {
     word << 6 | bit as usize
 }
 
+#[inline]
 pub(crate) fn contains(words: &[u64], bit: usize) -> bool {
     words
         .get(bit / WORD_BITS)
@@ -280,9 +281,4 @@ pub(crate) fn set(words: &mut [u64], lo: usize, hi: usize) {
 /// Clears the bits `lo..=hi`, which lie in the slice.
 pub(crate) fn clear(words: &mut [u64], lo: usize, hi: usize) {
     masked(words, lo, hi, |word, mask| *word &= !mask);
-}
-
-/// Flips the bits `lo..=hi`, which lie in the slice.
-pub(crate) fn flip(words: &mut [u64], lo: usize, hi: usize) {
-    masked(words, lo, hi, |word, mask| *word ^= mask);
 }
