@@ -5,7 +5,7 @@ use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyInt, PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
 use crate::shared::{self, check_parts, position};
@@ -13,6 +13,7 @@ use crate::shared::{self, check_parts, position};
 mod buffer;
 mod classes;
 mod frozen;
+mod integer;
 mod iterator;
 mod operand;
 mod operation;

@@ -207,7 +207,7 @@ def test_membership() -> None:
     assert 2 in ids
     assert True in ids
     assert 4294967294 in ids
-    for other in (0, -1, 4294967295, 2**70, "1", "1-3", None, 1.5, ids):
+    for other in (0, -1, 4294967295, 2**70, -(2**70), "1", "1-3", None, 1.5, ids):
         assert other not in ids
 
 
@@ -329,6 +329,10 @@ def test_iterators_are_well_behaved() -> None:
     assert next(reversed(ids)) == 4294967294
     assert list(reversed(IDset("0-3000"))) == list(range(3000, -1, -1))
     assert list(reversed(IDset("1,3,5-6"))) == [6, 5, 3, 1]
+    for count in (63, 64, 65, 10_000):
+        even = range(4_294_967_294 - 2 * count, 4_294_967_295, 2)
+        assert list(IDset(even)) == list(even)
+        assert list(reversed(IDset(even))) == list(reversed(even))
     assert list(iter(IDset())) == list(reversed(IDset())) == []
 
 

@@ -1,15 +1,20 @@
 //! Iteration: chunks of ids, built one at a time and chained by `itertools.chain`.
+//!
+//! The ints of a chunk are made by the iterator of an `array.array`, each in the memory of the one before: a list of them
+//! would have to be written, and read from farther away.
 use std::ops::RangeInclusive;
 
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyRange};
+use pyo3::types::{PyBytes, PyList, PyRange, PyType};
 
 /// The size of the first chunk.
 const FIRST_CHUNK_IDS: usize = 16;
-/// The maximum size of a chunk: its list and its ints fit into the nearest cache.
-const MAX_CHUNK_IDS: usize = 512;
+/// The maximum size of a chunk, which fits into the nearest cache.
+const MAX_CHUNK_IDS: usize = 2048;
+/// The size of a chunk that is an array; a smaller one is made sooner as a list.
+const MIN_ARRAY_IDS: usize = 64;
 /// A run of more ids is yielded as a `range`, if a chunk begins with it.
 const MIN_RUN_IDS: u32 = 64;
 
@@ -20,7 +25,7 @@ enum Direction {
     Descending,
 }
 
-/// Iterator over the ids of a snapshot: lists of ids, and ranges for long runs.
+/// Iterator over the ids of a snapshot: lists and arrays of ids, and ranges for long runs.
 #[pyclass(module = "penstock.idset", name = "IDsetChunks")]
 #[derive(Debug)]
 pub(super) struct Chunks {
@@ -76,8 +81,23 @@ impl Chunks {
             .last()
             .and_then(|&end| rest((lo, hi), self.direction, end));
         self.size = (self.size * 2).min(MAX_CHUNK_IDS);
-        Ok(Some(PyList::new(py, ids)?.into_any()))
+        if ids.len() < MIN_ARRAY_IDS {
+            return Ok(Some(PyList::new(py, ids)?.into_any()));
+        }
+        array(py, &ids).map(Some)
     }
+}
+
+/// An `array.array` of ids.
+fn array<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+    static ARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let bytes = PyBytes::new_with(py, size_of_val(ids), |bytes| {
+        for (place, id) in bytes.chunks_exact_mut(size_of::<u32>()).zip(ids) {
+            place.copy_from_slice(&id.to_ne_bytes());
+        }
+        Ok(())
+    })?;
+    ARRAY.import(py, "array", "array")?.call1(("I", bytes))
 }
 
 /// Whether a run is yielded as a `range`.

@@ -14,10 +14,12 @@ macro_rules! reading_methods {
             }
 
             fn __contains__(&self, member: &Bound<'_, PyAny>) -> PyResult<bool> {
+                let contains = |id| self.with(member.py(), |set| set.contains(id));
+                if let Ok(number) = member.cast_exact::<PyInt>() {
+                    return Ok(integer::id(number).is_some_and(contains));
+                }
                 match operand::id(member) {
-                    Ok(id) => {
-                        Ok(id.is_some_and(|id| self.with(member.py(), |set| set.contains(id))))
-                    }
+                    Ok(id) => Ok(id.is_some_and(contains)),
                     Err(error) if error.is_instance_of::<PyTypeError>(member.py()) => Ok(false),
                     Err(error) => Err(error),
                 }
