@@ -34,6 +34,13 @@ def scattered_hosts(ranges: int) -> str:
     return ",".join(f"n[{start}-{start + draw.randint(1, 8)}]" for start in starts)
 
 
+def racks_of_hosts(ranges: int) -> str:
+    """A text of `ranges` ranges, each of one to eight hosts: a thousand in each rack."""
+    draw = random.Random(1)
+    rack = ",".join(f"{start}-{start + draw.randint(0, 7)}" for start in range(0, 10_000, 10))
+    return ",".join(f"r{number}n[{rack}]" for number in range(ranges // 1000))
+
+
 def different_nodes(nodes: int) -> str:
     """An R in which neighbours have other numbers of cores."""
     entries = (
@@ -83,6 +90,26 @@ ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
     (
         "Hostlist, 10^6 ranges: sort",
         lambda: Hostlist(scattered_hosts(10**6)),
+        lambda hosts: hosts.sort(),
+    ),
+    (
+        "Hostlist, 10^8 hosts in 2.2 * 10^7 ranges: parse",
+        lambda: racks_of_hosts(22_200_000),
+        Hostlist,
+    ),
+    (
+        "Hostlist, 10^8 hosts in 2.2 * 10^7 ranges: format",
+        lambda: Hostlist(racks_of_hosts(22_200_000)),
+        str,
+    ),
+    (
+        "Hostlist, 10^8 hosts in 2.2 * 10^7 ranges: find the last",
+        lambda: Hostlist(racks_of_hosts(22_200_000)),
+        lambda hosts: hosts.find(hosts[-1]),
+    ),
+    (
+        "Hostlist, 10^8 hosts in 2.2 * 10^7 ranges: sort",
+        lambda: Hostlist(racks_of_hosts(22_200_000)),
         lambda hosts: hosts.sort(),
     ),
     ("IDset, 10^9 ids in a range: parse", lambda: "0-999999999", IDset),
