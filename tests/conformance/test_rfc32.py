@@ -30,6 +30,7 @@ from penstock._core import Batch, Message, MockExec, StartRequest
 from penstock.client import Client
 from penstock.clock import SystemClock
 from penstock.errors import ProtocolError
+from penstock.instance.alarm import Alarm
 from penstock.instance.services import MockExecService
 from penstock.protocol.execution import StartStream
 
@@ -187,10 +188,12 @@ def test_hello_is_rejected_while_starts_are_outstanding_if_configured():
 
 def fake_broker(sent):
     """The interface of a broker that a service of the daemon uses."""
+    clock = SystemClock()
     return SimpleNamespace(
         owner=OWNER,
         attach=lambda _service, **_options: 1,
-        clock=SystemClock(),
+        clock=clock,
+        alarm=lambda: Alarm(clock),
         wait_writable=None,
         post=lambda _peer, batch: sent.extend(batch),
         post_messages=lambda _peer, messages: sent.extend(messages),
