@@ -143,6 +143,21 @@ def test_a_batch_script_runs_in_a_child_instance_of_flux(flux):
     assert said.split() == ["1", "task", "task"], said
 
 
+def test_a_batch_job_on_two_nodes_is_one_instance(flux):
+    script = "#!/bin/sh\nflux getattr size; flux getattr instance-level\n"
+    script += "flux run -N2 echo task\nread end < hold\n"
+    (flux.directory / "script.sh").write_text(script)
+    os.mkfifo(flux.directory / "hold")
+    job = flux("batch", "-N2", "--output=out", "script.sh").strip()
+    memo = flux("job", "wait-event", "--timeout=100", job, "memo")
+    assert "uri=" in memo
+    assert flux("uri", "--local", job).startswith("local:///")
+    (flux.directory / "hold").write_text("\n")
+    flux("job", "wait-event", "--timeout=100", job, "clean")
+    assert (flux.directory / "out").read_text().split() == ["2", "1", "task", "task"]
+    assert flux("alloc", "-N2", "flux", "getattr", "size") == "2\n"
+
+
 def test_listings_show_jobs_nodes_and_services(flux):
     job = flux("submit", "--job-name=named", "sleep", "1000").strip()
     assert flux("jobs", "-no", "{id} {name}").split() == [job, "named"]

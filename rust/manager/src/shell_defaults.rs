@@ -4,7 +4,7 @@ use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value, json};
 
 /// Adds the defaults of Flux's shell to a jobspec: clients can write to the standard input of its tasks, output is
-/// retained by task, a task that a signal has ended counts with the exit code of a shell, and several tasks have PMI. An
+/// retained by task, a task that a signal has ended counts with the exit code of a shell, and several tasks, or brokers, have PMI. An
 /// invalid jobspec stays as it is.
 pub(crate) fn add(text: String) -> String {
     let Ok(jobspec) = Jobspec::from_json(&text) else {
@@ -23,8 +23,8 @@ pub(crate) fn add(text: String) -> String {
         let exit_code = options.entry("signal-exit-code");
         exit_code.or_insert_with(|| true.into());
         // One task needs no PMI to find the others; the server would be a second process for each job. The brokers of
-        // batch jobs, which have `per-resource`, begin as they always have, unless the jobspec requests PMI.
-        if jobspec.ntasks() > 1 && !options.contains_key("per-resource") {
+        // batch jobs, which have `per-resource`, learn by PMI that they are the instance of a job, even a single one.
+        if jobspec.ntasks() > 1 || options.contains_key("per-resource") {
             let pmi = options.entry("pmi");
             pmi.or_insert_with(|| "simple".into());
         }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(option(2, &json!({})), "simple");
         assert_eq!(option(2, &json!({"pmi": "off"})), "off");
         let per_node = json!({"per-resource": {"type": "node"}});
-        assert_eq!(option(2, &per_node), Value::Null);
+        assert_eq!(option(1, &per_node), "simple");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use common::{Bench, OWNER, body, rejection, topics};
 use penstock_flux::errno::{EISDIR, ENODATA, ENOENT, ENOSYS, ENOTDIR, EPERM, EPIPE};
 use penstock_flux::flags::STREAMING;
 use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
@@ -582,6 +583,17 @@ fn keys_have_directories() {
     assert!(body(&out[0])["val"]["data"]["exec"].is_object());
     let out = lookup(&mut bench, &namespace, "exec.eventlog", 0);
     assert_eq!(body(&out[0])["val"]["type"], "val");
+    // The inventory, which is no value of the owner.
+    let rejected = |bench: &mut Bench| rejection(&lookup(bench, "primary", "resource.R", 0)).0;
+    assert_eq!(rejected(&mut bench), ENOENT);
+    let r = json!({"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}],
+        "nodelist": ["node0"], "starttime": 0, "expiration": 5}});
+    let inventory = ResourceSet::from_json(&r.to_string()).unwrap();
+    bench.manager.set_inventory(inventory);
+    let out = lookup(&mut bench, "primary", "resource.R", 0);
+    let data = body(&out[0])["val"]["data"].as_str().unwrap().to_owned();
+    let found: Value = serde_json::from_slice(&BASE64.decode(data).unwrap()).unwrap();
+    assert_eq!(found["execution"]["expiration"], 5.0);
     // The appended value, and keys of another kind than expected.
     let out = lookup(&mut bench, "primary", "top", 0);
     assert_eq!(body(&out[0])["val"]["data"], "YWE=");

@@ -285,6 +285,10 @@ pub(crate) fn lookup(
         PermittedKey::Document(job, name) => {
             info::document(cx, job.id(), &name)?.map(String::into_bytes)
         }
+        PermittedKey::Site(key) if key == INVENTORY => {
+            let inventory = cx.claims.inventory();
+            inventory.map(|inventory| inventory.to_json().into_bytes())
+        }
         PermittedKey::Site(key) => cx.read_store(|store| store.value(&key)),
     };
     let data = data.ok_or_else(|| RequestError::not_found(""))?;
@@ -315,12 +319,19 @@ pub(crate) fn namespaces(cx: &Context) -> Reply {
     Reply::of(&NamespaceListResponse { namespaces })
 }
 
+/// The key of the inventory, which has the end of the resources.
+const INVENTORY: &str = "resource.R";
+
 /// A key outside of `job` that can be written.
 fn site_key(key: &str) -> Result<String, RequestError> {
     let shown = key.escape_debug();
     let key = key.trim_matches('.');
     if key.is_empty() || key.split('.').any(str::is_empty) || key == "job" {
         let text = format!("`{shown}`: expected words with periods between");
+        return Err(RequestError::invalid(text));
+    }
+    if key == INVENTORY {
+        let text = format!("`{INVENTORY}` is the inventory: `penstock resource` changes it");
         return Err(RequestError::invalid(text));
     }
     Ok(key.to_owned())
