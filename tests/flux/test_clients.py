@@ -97,6 +97,8 @@ def test_output_is_labelled_by_task(flux):
     done = flux.run("run", "-n3", "--label-io", "sh", "-c", script)
     assert sorted(done.stdout.splitlines()) == [f"{rank}: out {rank}" for rank in range(3)]
     assert sorted(done.stderr.splitlines()) == [f"{rank}: err" for rank in range(3)]
+    lines = flux("run", "-n2", "--label-io", "printf", "a\\nb\\n").splitlines()
+    assert sorted(lines) == ["0: a", "0: b", "1: a", "1: b"]
     assert flux("run", "-n2", "printf", "%s", "x").split() == ["x", "x"]
     assert flux("run", "--label-io", "echo", "one") == "0: one\n"
 

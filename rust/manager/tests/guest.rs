@@ -203,7 +203,7 @@ fn labelled_output_has_the_rank_of_each_task() {
     let part = |rank: &str, data: &str| (rank.to_owned(), data.to_owned());
     assert_eq!(
         send("stdout", "1: a\n1: 2: b\n10: c\n0"),
-        [part("1", "a\n2: b\n"), part("10", "c\n")]
+        [part("1", "a\n"), part("1", "2: b\n"), part("10", "c\n")]
     );
     // A line without a label is of any task.
     let mixed = [part("0", "d\n"), part("0", "e\n"), part("3", "f\n")];

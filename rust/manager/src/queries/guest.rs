@@ -228,15 +228,14 @@ impl RetainedStream {
         if !self.is_labelled {
             return vec![(None, data)];
         }
-        let mut parts: Vec<(Option<String>, Vec<u8>)> = Vec::new();
-        for line in data.split_inclusive(|byte| *byte == b'\n') {
-            let (rank, text) = without_label(line);
-            match parts.last_mut() {
-                Some((last, part)) if *last == rank => part.extend_from_slice(text),
-                _ => parts.push((rank, text.to_vec())),
-            }
-        }
-        parts
+        // A client labels an event, not the lines in it.
+        let lines = data.split_inclusive(|byte| *byte == b'\n');
+        lines
+            .map(|line| {
+                let (rank, text) = without_label(line);
+                (rank, text.to_vec())
+            })
+            .collect()
     }
 }
 
