@@ -150,7 +150,7 @@ def test_a_batch_job_on_two_nodes_is_one_instance(flux):
     script += "flux run -N2 echo task\nread end < hold\n"
     (flux.directory / "script.sh").write_text(script)
     os.mkfifo(flux.directory / "hold")
-    job = flux("batch", "-N2", "--output=out", "script.sh").strip()
+    job = flux("batch", "-N2", "--output=out", "--error=err", "script.sh").strip()
     memo = flux("job", "wait-event", "--timeout=100", job, "memo")
     assert "uri=" in memo
     assert flux("uri", "--local", job).startswith("local:///")
