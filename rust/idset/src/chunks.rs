@@ -164,9 +164,13 @@ impl Chunks {
         let Some(first) = self.chunks.first() else {
             return false;
         };
-        // Mostly there is a chunk for every key, or one entry for all of them: then no search is needed.
-        let guess = key.wrapping_sub(first.key) as usize;
-        let chunk = match self.chunks.get(guess.min(self.chunks.len() - 1)) {
+        // Mostly the first entry has all keys up to this one, or there is a chunk for every key: then no search is needed.
+        let guess = if key <= first.last {
+            0
+        } else {
+            key.wrapping_sub(first.key) as usize
+        };
+        let chunk = match self.chunks.get(guess) {
             Some(chunk) if chunk.key <= key && key <= chunk.last => Some(chunk),
             _ => self.get(key),
         };
