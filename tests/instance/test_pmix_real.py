@@ -321,8 +321,8 @@ def test_each_task_knows_its_own_node(instance, programs):
         ]
 
 
-# libpmix may fail if several tasks end at a time of which some are in a fence (docs/pmix.md): either
-# one task ends, or none of those that end is in a fence.
+# libpmix may fail if several tasks end at a time of which some are in a fence (docs/pmix.md):
+# either one task ends, or none of those that end is in a fence.
 @pytest.mark.parametrize(("tasks", "fencing", "remaining"), [(2, 2, 1), (6, 3, 3)])
 def test_the_remaining_tasks_fence_after_a_release(instance, programs, tasks, fencing, remaining):
     words = ["run", "-N2", f"-n{tasks}", "--pmix", programs("release"), "10", str(fencing)]
