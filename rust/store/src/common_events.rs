@@ -73,6 +73,10 @@ impl Run {
         if seq != self.seq || seq > MAX_SEQ || self.last.get().checked_add(1) != Some(id.get()) {
             return false;
         }
+        // Most jobs differ by their resources, which the first line has: the timestamps of these are not parsed.
+        if self.first == self.last && !is_alike(&self.lines, lines) {
+            return false;
+        }
         let step = if self.first == self.last {
             let (Some((one, _)), Some((other, _))) = (timestamp(&self.lines), timestamp(lines))
             else {
@@ -121,12 +125,29 @@ fn span(first: JobId, id: JobId, step: f64) -> f64 {
     jobs * step
 }
 
+/// The text of the timestamp of the first line, and what follows it.
+fn split_timestamp(lines: &str) -> Option<(&str, &str)> {
+    let text = lines.strip_prefix(TIMESTAMP)?;
+    let end = text.bytes().position(|byte| matches!(byte, b',' | b'}'))?;
+    text.split_at_checked(end)
+}
+
 /// The timestamp of the first line, and what follows it.
 fn timestamp(lines: &str) -> Option<(f64, &str)> {
-    let text = lines.strip_prefix(TIMESTAMP)?;
-    let end = text.find([',', '}'])?;
-    let (number, rest) = text.split_at_checked(end)?;
+    let (number, rest) = split_timestamp(lines)?;
     Some((number.parse().ok()?, rest))
+}
+
+/// Whether lines are the same but for their timestamps.
+fn is_alike(one: &str, other: &str) -> bool {
+    let rest = |line| split_timestamp(line).map_or(line, |(_, rest)| rest);
+    let (mut one, mut other) = (one.split_inclusive('\n'), other.split_inclusive('\n'));
+    loop {
+        match (one.next(), other.next()) {
+            (Some(one), Some(other)) if rest(one) == rest(other) => {}
+            (one, other) => return one.is_none() && other.is_none(),
+        }
+    }
 }
 
 /// Appends lines with timestamps that are later by some seconds. A line without a timestamp is appended as it is.
