@@ -412,6 +412,13 @@ impl Context {
         }
     }
 
+    /// Answers a request with a payload, as the wire has it.
+    pub(crate) fn respond_with_payload(&mut self, request: &Message, payload: Vec<u8>) {
+        if !request.is_noresponse() {
+            self.send(Message::response_to(request, 0, Some(payload)));
+        }
+    }
+
     /// Answers a request with an empty response.
     pub(crate) fn respond_empty(&mut self, request: &Message) {
         if !request.is_noresponse() {

@@ -160,6 +160,9 @@ pub(crate) struct HiddenJobs(BTreeMap<JobId, JobId>);
 impl HiddenJobs {
     /// Whether a job is one of them.
     pub(crate) fn contains(&self, id: JobId) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
         let range = self.0.range(..=id).next_back();
         range.is_some_and(|(_, last)| id <= *last)
     }

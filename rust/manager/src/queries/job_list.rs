@@ -7,16 +7,14 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use penstock_flux::job_list::{
-    ListIdRequest, ListIdResponse, ListOrder, ListRequest, ListResponse, Row,
-};
+use penstock_flux::job_list::{ListIdRequest, ListOrder, ListRequest};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
 use super::filter::Filter;
-use super::row::{Attrs, row};
+use super::row::{Attrs, Rows};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::Context;
@@ -154,7 +152,7 @@ struct Listing {
 
 /// The next rows of a listing.
 struct ListingPart {
-    rows: Vec<Row>,
+    rows: Rows,
     is_last: bool,
 }
 
@@ -272,10 +270,10 @@ impl Listing {
         effort: &mut Effort,
     ) -> Result<ListingPart, RequestError> {
         if !self.check(cx, effort)? {
-            let (rows, is_last) = (Vec::new(), false);
+            let (rows, is_last) = (Rows::default(), false);
             return Ok(ListingPart { rows, is_last });
         }
-        let mut rows = Vec::new();
+        let mut rows = Rows::default();
         let none = ListingPosition::Named(Vec::new().into_iter());
         let mut position = std::mem::replace(&mut self.position, none);
         loop {
@@ -341,7 +339,7 @@ impl Listing {
         cx: &mut Context,
         mut ids: impl Iterator<Item = JobId>,
         effort: &mut Effort,
-        rows: &mut Vec<Row>,
+        rows: &mut Rows,
     ) -> bool {
         while self.left > 0 {
             if effort.is_spent() {
@@ -356,7 +354,7 @@ impl Listing {
                     self.skip -= 1;
                     continue;
                 }
-                rows.push(row(job, self.attrs));
+                rows.push(job, self.attrs);
                 self.left -= 1;
                 effort.rows -= 1;
             }
@@ -449,11 +447,7 @@ impl Listings {
                 }
             };
             if !rows.is_empty() {
-                let payload = ListResponse {
-                    jobs: rows,
-                    version: Some(1),
-                };
-                cx.respond_with(&listing.request, &payload);
+                cx.respond_with_payload(&listing.request, rows.list_payload());
             }
             if is_last {
                 cx.end_stream(&listing.request);
@@ -486,6 +480,6 @@ impl Listings {
 pub(crate) fn list_id(cx: &mut Context, request: Request<'_>, visible: VisibleJobs) -> Handled {
     let list: ListIdRequest<'_> = request.payload()?;
     let job = visible.known(cx, list.id)?;
-    let row = row(job, Attrs::named(&list.attrs));
-    Ok(Reply::of(&ListIdResponse { job: row }))
+    let row = Rows::of(job, Attrs::named(&list.attrs));
+    Ok(Reply::Payload(row.job_payload()))
 }

@@ -1,18 +1,94 @@
 //! A job as `job-list` shows it: a row of attributes (RFC 43, Job Attributes).
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use penstock_flux::Text;
-use penstock_flux::job_list::{ListAttrsResponse, Row};
+use penstock_flux::job_list::ListAttrsResponse;
 use penstock_rset::ResourceSet;
-use serde_json::Value;
+use serde::ser::{Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use crate::elastic_state::ElasticState;
 use crate::jobs::Job;
 use crate::state::{JobResult, State};
 
-/// Computes a job's attribute; null if the job does not have it (yet).
-type RowAttribute = fn(&Job) -> Value;
+/// The value of a job's attribute.
+enum AttributeValue<'a> {
+    /// The job does not have it (yet).
+    Absent,
+    Bool(bool),
+    Integer(i64),
+    Unsigned(u64),
+    Float(f64),
+    Text(Cow<'a, str>),
+    Texts(Vec<&'a str>),
+    Object(Cow<'a, Map<String, Value>>),
+}
+
+impl Serialize for AttributeValue<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Absent => serializer.serialize_none(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Integer(value) => serializer.serialize_i64(*value),
+            Self::Unsigned(value) => serializer.serialize_u64(*value),
+            Self::Float(value) => serializer.serialize_f64(*value),
+            Self::Text(value) => serializer.serialize_str(value),
+            Self::Texts(value) => value.serialize(serializer),
+            Self::Object(value) => value.serialize(serializer),
+        }
+    }
+}
+
+/// Implements `From` by a variant.
+macro_rules! attribute_from {
+    ($($type:ty => $variant:ident),* $(,)?) => {$(
+        impl<'a> From<$type> for AttributeValue<'a> {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        }
+    )*};
+}
+
+attribute_from! {
+    bool => Bool,
+    i32 => Integer,
+    i64 => Integer,
+    u8 => Unsigned,
+    u32 => Unsigned,
+    u64 => Unsigned,
+    &'a str => Text,
+    Cow<'a, str> => Text,
+    String => Text,
+}
+
+impl From<usize> for AttributeValue<'_> {
+    fn from(value: usize) -> Self {
+        Self::Unsigned(value as u64)
+    }
+}
+
+impl From<f64> for AttributeValue<'_> {
+    fn from(value: f64) -> Self {
+        // JSON has no other numbers.
+        if value.is_finite() {
+            Self::Float(value)
+        } else {
+            Self::Absent
+        }
+    }
+}
+
+impl<'a, T: Into<AttributeValue<'a>>> From<Option<T>> for AttributeValue<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Into::into)
+    }
+}
+
+/// Computes a job's attribute.
+type RowAttribute = for<'a> fn(&'a Job) -> AttributeValue<'a>;
 
 /// Every attribute, in the order of a row's keys.
 const ATTRIBUTES: [(&str, RowAttribute); 39] = [
@@ -24,7 +100,7 @@ const ATTRIBUTES: [(&str, RowAttribute); 39] = [
         if has {
             job.record.priority().into()
         } else {
-            Value::Null
+            AttributeValue::Absent
         }
     }),
     ("t_submit", |job| time(job.record.t_submit())),
@@ -121,21 +197,16 @@ const ATTRIBUTES: [(&str, RowAttribute); 39] = [
     }),
     ("annotations", annotations),
     ("dependencies", |job| {
-        let waits = || {
-            job.record
-                .dependencies()
-                .iter()
-                .map(String::as_str)
-                .collect()
-        };
-        (!job.record.dependencies().is_empty())
-            .then(waits)
-            .unwrap_or_default()
+        let dependencies = job.record.dependencies();
+        if dependencies.is_empty() {
+            return AttributeValue::Absent;
+        }
+        AttributeValue::Texts(dependencies.iter().map(String::as_str).collect())
     }),
 ];
 
-fn time(t: f64) -> Value {
-    if t > 0.0 { t.into() } else { Value::Null }
+fn time<'a>(t: f64) -> AttributeValue<'a> {
+    Some(t).filter(|t| *t > 0.0).into()
 }
 
 /// Microseconds in seconds, exact below 285 years.
@@ -149,19 +220,20 @@ fn allocated(job: &Job) -> Option<&ResourceSet> {
     r.filter(|_| job.record.t_run() > 0.0)
 }
 
-fn annotations(job: &Job) -> Value {
-    let mut annotations = job.annotations().clone();
+fn annotations(job: &Job) -> AttributeValue<'_> {
+    let mut annotations = Cow::Borrowed(job.annotations());
     if let Some(memo) = job.record.memo() {
-        annotations.insert("user".to_owned(), Value::Object(memo.clone()));
+        let memo = Value::Object(memo.clone());
+        annotations.to_mut().insert("user".to_owned(), memo);
     }
     if let Some(elastic) = job.record.elastic().and_then(ElasticState::annotation) {
         let elastic = serde_json::to_value(elastic).unwrap_or_default();
-        annotations.insert("elastic".to_owned(), elastic);
+        annotations.to_mut().insert("elastic".to_owned(), elastic);
     }
     if annotations.is_empty() {
-        return Value::Null;
+        return AttributeValue::Absent;
     }
-    Value::Object(annotations)
+    AttributeValue::Object(annotations)
 }
 
 /// A set of attributes: a bit for each index in the table.
@@ -185,18 +257,76 @@ impl Attrs {
     }
 }
 
-/// The row of a job. Attributes without a value are left out.
-pub fn row(job: &Job, attrs: Attrs) -> Row {
-    let mut row = Row::new();
-    for (index, (name, value)) in ATTRIBUTES.iter().enumerate() {
-        if attrs.0 & (1 << index) != 0 {
-            let value = value(job);
-            if !value.is_null() {
-                row.insert((*name).to_owned(), value);
-            }
-        }
+/// Room for a row: few are longer.
+const ROW_BYTES: usize = 1024;
+
+/// Rows of jobs, written as the jobs are found.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    /// JSON objects with a comma between them.
+    text: Vec<u8>,
+    count: usize,
+}
+
+impl Rows {
+    /// The row of one job.
+    pub(crate) fn of(job: &Job, attrs: Attrs) -> Self {
+        let mut rows = Self::default();
+        rows.push(job, attrs);
+        rows
     }
-    row
+
+    /// Adds the row of a job. Attributes without a value are left out.
+    pub(crate) fn push(&mut self, job: &Job, attrs: Attrs) {
+        if self.count > 0 {
+            self.text.push(b',');
+        }
+        self.count += 1;
+        self.text.reserve(ROW_BYTES);
+        let mut separator = b'{';
+        for (index, (name, value)) in ATTRIBUTES.iter().enumerate() {
+            if attrs.0 & (1 << index) == 0 {
+                continue;
+            }
+            let value = value(job);
+            if matches!(value, AttributeValue::Absent) {
+                continue;
+            }
+            // The names need no escapes.
+            self.text.extend_from_slice(&[separator, b'"']);
+            self.text.extend_from_slice(name.as_bytes());
+            self.text.extend_from_slice(b"\":");
+            // Writing into memory does not fail, and the keys of objects are strings.
+            let _ = serde_json::to_writer(&mut self.text, &value);
+            separator = b',';
+        }
+        // Every job has an id.
+        self.text.push(b'}');
+    }
+
+    /// The number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The payload of the response to `job-list.list`: they are a part of its stream.
+    pub(crate) fn list_payload(&self) -> Vec<u8> {
+        [b"{\"jobs\":[", self.text.as_slice(), b"],\"version\":1}\0"].concat()
+    }
+
+    /// The payload of the response to `job-list.wait`.
+    pub(crate) fn wait_payload(&self) -> Vec<u8> {
+        [b"{\"jobs\":[", self.text.as_slice(), b"]}\0"].concat()
+    }
+
+    /// The payload of the response to `job-list.list-id`: there is one.
+    pub(crate) fn job_payload(&self) -> Vec<u8> {
+        [b"{\"job\":", self.text.as_slice(), b"}\0"].concat()
+    }
 }
 
 /// `job-list.list-attrs`.

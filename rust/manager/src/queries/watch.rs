@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use penstock_flux::errno::ECANCELED;
 use penstock_flux::eventlog;
 use penstock_flux::job_info::EventlogWatchResponse;
-use penstock_flux::job_list::{ListResponse, Row, WaitRequest};
+use penstock_flux::job_list::WaitRequest;
 use penstock_flux::job_manager::{IdleResponse, OutstandingStats, QueueRequest};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
@@ -13,7 +13,7 @@ use penstock_wire::Message;
 
 use super::guest::{self, JobLog};
 use super::input_log;
-use super::row::{self, Attrs};
+use super::row::{Attrs, Rows};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::Context;
@@ -158,21 +158,24 @@ impl Watchers {
     ) -> Handled {
         let wait: WaitRequest = request.payload()?;
         let (mut left, mut unread) = (BTreeSet::new(), Vec::new());
-        let mut rows = Vec::new();
+        let mut responses: Vec<Rows> = Vec::new();
         for id in wait.ids {
             if !cx.jobs.is_in_memory(id) {
                 unread.push(id);
                 continue;
             }
             let job = visible.known(cx, id)?;
-            if job.record.state() == State::Inactive {
-                rows.push(row::row(job, Attrs::ALL));
-            } else {
+            if job.record.state() != State::Inactive {
                 left.insert(id);
+                continue;
+            }
+            match responses.last_mut() {
+                Some(rows) if rows.len() < ROWS_PER_RESPONSE => rows.push(job, Attrs::ALL),
+                _ => responses.push(Rows::of(job, Attrs::ALL)),
             }
         }
-        for chunk in rows.chunks(ROWS_PER_RESPONSE) {
-            cx.respond_with(request.message, &rows_response(chunk.to_vec()));
+        for rows in responses {
+            cx.respond_with_payload(request.message, rows.wait_payload());
         }
         if left.is_empty() && unread.is_empty() {
             return Err(RequestError::end_of_stream());
@@ -205,11 +208,11 @@ impl Watchers {
         let Some(wait) = self.waits.get_mut(&number) else {
             return;
         };
-        let mut rows = Vec::new();
+        let mut rows = Rows::default();
         let mut fault = None;
         for id in wait.unread.by_ref().take(JOBS_READ_PER_SLICE) {
             match wait.visible.known(cx, id) {
-                Ok(job) => rows.push(row::row(job, Attrs::ALL)),
+                Ok(job) => rows.push(job, Attrs::ALL),
                 Err(error) => {
                     fault = Some(error);
                     break;
@@ -217,7 +220,7 @@ impl Watchers {
             }
         }
         if !rows.is_empty() {
-            cx.respond_with(&wait.request, &rows_response(rows));
+            cx.respond_with_payload(&wait.request, rows.wait_payload());
         }
         let has_ended = wait.has_ended();
         if has_ended || fault.is_some() {
@@ -255,14 +258,14 @@ impl Watchers {
         let Some(job) = cx.jobs.get(id).filter(|_| !numbers.is_empty()) else {
             return;
         };
-        let payload = rows_response(vec![row::row(job, Attrs::ALL)]);
+        let rows = Rows::of(job, Attrs::ALL);
         for number in numbers {
             self.awaited.remove(&(id, number));
             let Some(wait) = self.waits.get_mut(&number) else {
                 continue;
             };
             wait.left.remove(&id);
-            cx.respond_with(&wait.request, &payload);
+            cx.respond_with_payload(&wait.request, rows.wait_payload());
             if wait.has_ended() {
                 cx.end_stream(&wait.request);
                 self.waits.remove(&number);
@@ -392,12 +395,5 @@ impl Watchers {
             awaited: sum(self.awaited.len()),
             drains: sum(self.drains.values().map(Vec::len).sum()),
         }
-    }
-}
-
-fn rows_response(jobs: Vec<Row>) -> ListResponse {
-    ListResponse {
-        jobs,
-        version: None,
     }
 }
