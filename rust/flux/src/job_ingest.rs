@@ -189,9 +189,12 @@ impl SubmitResultsText {
         }
     }
 
-    /// The payload of a [`SubmitCopiesResponse`]: its ids are the only result.
-    pub fn copies_payload(&self) -> Vec<u8> {
-        [self.results.as_bytes(), b"\0"].concat()
+    /// The payload of a [`SubmitCopiesResponse`]: its ids are the only result. The text has no results then. A million
+    /// ids are not copied.
+    pub fn take_copies_payload(&mut self) -> Vec<u8> {
+        let mut payload = std::mem::take(&mut self.results).into_bytes();
+        payload.push(b'\0');
+        payload
     }
 
     /// The payload of a [`SubmitPartResponse`]. The text is that of the next part then, without results.

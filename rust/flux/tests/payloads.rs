@@ -279,7 +279,7 @@ fn results_of_submissions_are_written_as_their_jobs_are_added() {
     }
     text.end_ids();
     let copies = job_ingest::SubmitCopiesResponse { ids: ids.clone() };
-    assert_eq!(text.copies_payload(), copies.to_payload());
+    assert_eq!(text.clone().take_copies_payload(), copies.to_payload());
 
     let reason = "no queue \"a\"";
     text.push_error(reason);

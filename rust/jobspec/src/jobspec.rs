@@ -79,12 +79,32 @@ fn word(value: &Value, path: impl fmt::Display) -> Result<&str, Error> {
     Ok(word)
 }
 
+/// The longest object in which a key is searched by comparisons: a hash takes longer.
+const MAX_SEARCHED_MEMBERS: usize = 12;
+
+/// The member of an object with this key.
+fn member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    if map.len() > MAX_SEARCHED_MEMBERS {
+        return map.get(key);
+    }
+    let mut members = map.iter();
+    members
+        .find(|(name, _)| name.as_str() == key)
+        .map(|(_, value)| value)
+}
+
+/// The value at a dotted path below a value.
+fn descendant<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.')
+        .try_fold(value, |value, key| member(value.as_object()?, key))
+}
+
 fn required<'a>(
     map: &'a Map<String, Value>,
     key: &str,
     path: impl fmt::Display,
 ) -> Result<&'a Value, Error> {
-    map.get(key).ok_or_else(|| {
+    member(map, key).ok_or_else(|| {
         let detail = format!("expected the key `{key}`");
         fail(path, detail)
     })
@@ -127,7 +147,7 @@ fn vertex<'a>(
     let map = object(value, path)?;
     let kind = text(required(map, "type", path)?, format_args!("{path}.type"))?;
     only(map, keys, path)?;
-    if let Some(unit) = map.get("unit") {
+    if let Some(unit) = member(map, "unit") {
         text(unit, format_args!("{path}.unit"))?;
     }
     Ok((kind, map))
@@ -140,14 +160,14 @@ const NODE_KEYS: [&str; 6] = ["type", "count", "unit", "with", "label", "exclusi
 fn resources(value: &Value) -> Result<(Request, &str), Error> {
     let top = one(value, "resources")?;
     let path = format_args!("resources[0]");
-    let is_node = top.get("type").and_then(Value::as_str) == Some("node");
+    let is_node = descendant(top, "type").and_then(Value::as_str) == Some("node");
     let keys: &[&str] = if is_node { &NODE_KEYS } else { &VERTEX_KEYS };
     let (kind, map) = vertex(top, keys, path)?;
     match kind {
         "slot" => slot(map, path, None),
         "node" => {
             let count = count(map, path)?;
-            let exclusive = match map.get("exclusive") {
+            let exclusive = match member(map, "exclusive") {
                 None => false,
                 Some(Value::Bool(exclusive)) => *exclusive,
                 Some(_) => {
@@ -206,10 +226,7 @@ fn slot<'a>(
             let detail = format!("`{kind}` is named twice");
             return Err(fail(format_args!("{path}.type"), detail));
         }
-        if map
-            .get("with")
-            .is_some_and(|with| with != &Value::Array(Vec::new()))
-        {
+        if member(map, "with").is_some_and(|with| with != &Value::Array(Vec::new())) {
             let detail = format!("expected nothing in a {kind}");
             return Err(fail(format_args!("{path}.with"), detail));
         }
@@ -323,10 +340,7 @@ const STRING_PATHS: [&str; 5] = [
 
 /// Checks the attributes that execution of the job relies on.
 fn check_system(system: &Value) -> Result<(), Error> {
-    let found = |path: &str| {
-        path.split('.')
-            .try_fold(system, |value, key| value.get(key))
-    };
+    let found = |path: &str| descendant(system, path);
     for path in OBJECT_PATHS {
         if let Some(value) = found(path) {
             object(value, format_args!("attributes.system.{path}"))?;
@@ -385,13 +399,11 @@ impl Jobspec {
                 let detail = format!("expected a number of seconds, found {duration}");
                 fail("attributes.system.duration", detail)
             })?;
-        if let Some(constraint) = system.get("constraints") {
+        if let Some(constraint) = member(system, "constraints") {
             let path = "attributes.system.constraints";
             request.constraint = Some(Constraint::from_value_at(constraint, path)?);
         }
-        let dependencies = system
-            .get("dependencies")
-            .map_or(Ok(Vec::new()), dependencies)?;
+        let dependencies = member(system, "dependencies").map_or(Ok(Vec::new()), dependencies)?;
         Ok(Self {
             request,
             command,
@@ -438,7 +450,7 @@ impl Jobspec {
 
     /// The copies that share this jobspec as it is stored.
     pub fn copy_ids(&self) -> Option<CopyIds> {
-        CopyIds::from_value(self.attribute(COPY_IDS)?)
+        CopyIds::from_value(member(self.system()?, "cc")?)
     }
 
     /// Sets the copies that share this jobspec.
@@ -494,6 +506,12 @@ impl Jobspec {
     }
 
     /// The attributes under `system`, which every valid jobspec has.
+    fn system(&self) -> Option<&Map<String, Value>> {
+        let attributes = member(self.document.as_object()?, "attributes")?;
+        member(attributes.as_object()?, "system")?.as_object()
+    }
+
+    /// The same for changes.
     fn system_mut(&mut self) -> Option<&mut Map<String, Value>> {
         self.document
             .get_mut("attributes")?
@@ -526,22 +544,22 @@ impl Jobspec {
 
     /// Working directory.
     pub fn cwd(&self) -> Option<&str> {
-        self.attribute("system.cwd")?.as_str()
+        member(self.system()?, "cwd")?.as_str()
     }
 
     /// The environment, if the jobspec has one.
     pub fn environment(&self) -> Option<&Map<String, Value>> {
-        self.attribute("system.environment")?.as_object()
+        member(self.system()?, "environment")?.as_object()
     }
 
     /// Queue.
     pub fn queue(&self) -> Option<&str> {
-        self.attribute("system.queue")?.as_str()
+        member(self.system()?, "queue")?.as_str()
     }
 
     /// The job's name, if the user gave one.
     pub fn job_name(&self) -> Option<&str> {
-        self.attribute("system.job.name")?.as_str()
+        member(member(self.system()?, "job")?.as_object()?, "name")?.as_str()
     }
 
     /// The dependencies.
@@ -556,10 +574,7 @@ impl Jobspec {
 
     /// An attribute by its dotted path below `attributes`.
     pub fn attribute(&self, path: &str) -> Option<&Value> {
-        path.split('.')
-            .try_fold(self.document.get("attributes")?, |value, key| {
-                value.get(key)
-            })
+        descendant(member(self.document.as_object()?, "attributes")?, path)
     }
 }
 

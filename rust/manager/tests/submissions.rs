@@ -794,3 +794,36 @@ fn jobs_of_a_list_share_their_first_events() {
     assert_eq!(store.jobs().unwrap().records.len(), 4);
     assert_eq!(store.eventlog(JobId::new(ids[1])).unwrap(), "");
 }
+
+/// The jobspec of a submission that has nothing else is not looked for by a parser of its own.
+#[test]
+fn a_submission_of_a_list_is_that_which_its_text_says() {
+    let mut bench = Bench::new();
+    let mut other = named("b");
+    other["urgency"] = 3.into();
+    let mut with_token = named("c");
+    with_token["token"] = "t".into();
+    let mut later = named("d");
+    later["more"] = json!({});
+    let without_version = json!({"jobspec": {"resources": []}});
+    let jobs = [named("a"), other, with_token, without_version, later];
+    let list = json!({ "jobs": jobs });
+    let out = submit_as(&mut bench, "client", &list);
+    let results = body(responses(&out, "job-ingest.submit")[0])["results"].clone();
+    for (place, name, urgency) in [(0, "a", 16), (1, "b", 3), (4, "d", 16)] {
+        let id = results[place]["ids"][0].as_u64().unwrap();
+        let row = bench.row(id);
+        assert_eq!(
+            (&row["name"], &row["urgency"]),
+            (&name.into(), &urgency.into())
+        );
+    }
+    let errors = [
+        (2, "a `token` names the whole request"),
+        (3, "expected the key `version`"),
+    ];
+    for (place, expected) in errors {
+        let error = results[place]["error"].as_str().unwrap();
+        assert!(error.contains(expected), "{error}");
+    }
+}

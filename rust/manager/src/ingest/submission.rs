@@ -1,0 +1,632 @@
+//! A submission: the jobspecs of one request, or of one list, and the jobs that they become.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use penstock_flux::eventlog::{self, Submit};
+use penstock_flux::job_ingest::{
+    SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText,
+};
+use penstock_flux::urgency::DEFAULT;
+use penstock_flux::{Credentials, Json, Payload as _, RequestError};
+use penstock_idset::IdSet;
+use penstock_jobspec::copies::CopyIds;
+use penstock_jobspec::job_id::JobId;
+use penstock_store::Submission as StoredSubmission;
+use penstock_wire::Message;
+
+use super::repetition::no_such_submission;
+use super::results::{Results, StoredJobs, StoredResult};
+use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
+use crate::authorize;
+use crate::census::Census;
+use crate::context::Context;
+use crate::event::Event;
+use crate::jobs::Copies;
+use crate::jobspecs;
+use crate::quota;
+use crate::reload;
+use crate::rpc::Request;
+use crate::shell_defaults;
+use crate::signed;
+use crate::spec::Stored;
+use crate::state::State;
+
+/// The greatest number of jobs that one submission may make.
+const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
+
+/// The length of a jobspec in a request that takes as long as a job, in bytes.
+const BYTES_PER_JOB: usize = 256;
+/// The number of ids that are allotted at once to the jobs of a list: those of other submissions do not come between.
+const IDS_PER_BLOCK: u64 = 1024;
+
+/// The jobspec of a submission that has nothing else, if what this returns is a JSON value.
+fn only_jobspec(submission: &str) -> Option<&str> {
+    let jobspec = submission
+        .strip_prefix("{\"jobspec\":")?
+        .strip_suffix('}')?;
+    (jobspec.starts_with('{') && jobspec.ends_with('}')).then_some(jobspec)
+}
+
+/// The form of the response to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResponseForm {
+    One,
+    Copies,
+    Many,
+    Part,
+}
+
+/// The ids that a submission names for its copies.
+fn copy_ids(submission: &SubmitRequest<'_>) -> Result<Option<IdSet>, RequestError> {
+    let Some(text) = &submission.cc else {
+        return Ok(None);
+    };
+    if submission.count.is_some() {
+        let text = "the submission has both `count` and `cc`";
+        return Err(RequestError::protocol(text));
+    }
+    let ids = text.parse::<IdSet>();
+    ids.map(Some)
+        .map_err(|error| RequestError::invalid(format!("`cc`: {error}")))
+}
+
+/// The jobs with ids from the first to the second.
+pub(super) type IdRange = (JobId, JobId);
+
+/// Copies of one jobspec that are still to be added.
+#[derive(Debug)]
+struct Batch {
+    copies: Copies,
+    next: JobId,
+    left: u64,
+    /// See [`Context::redactions`].
+    redactions: u64,
+    /// Whether it is a submission of one job, and not of copies.
+    is_single: bool,
+}
+
+impl Batch {
+    /// Adds the next jobs, `max` at most, and their ids to the response. Returns their number.
+    fn add(&mut self, cx: &mut Context, max: u64, response: &mut SubmitResultsText) -> u64 {
+        if self.redactions != cx.redactions {
+            self.redactions = cx.redactions;
+            if let Some(request) = reload::redact(cx, self.copies.record().spec().key) {
+                self.copies.set_request(request);
+            }
+        }
+        let count = self.left.min(max);
+        for _ in 0..count {
+            cx.add_copy(&self.copies, self.next);
+            response.push_id(self.next);
+            self.next = self.next.successor();
+        }
+        self.left -= count;
+        count
+    }
+}
+
+/// The first events of jobs of a list that follow each other and are alike but for their jobspecs.
+#[derive(Debug)]
+struct SharedEvents {
+    /// That of `submit`.
+    context: Submit,
+    lines: String,
+    /// The first of these jobs.
+    copies: Copies,
+    /// The ids of the jobs.
+    first: JobId,
+    last: JobId,
+    /// Whether the store has them for all these jobs.
+    is_stored: bool,
+}
+
+/// Jobs with the events that each of them has first.
+fn first_events(cx: &mut Context, stored: &Stored, context: Submit) -> Copies {
+    let mut copies = Copies::new(context.userid, stored);
+    copies.log(&Event::with(cx.event_time(), eventlog::SUBMIT, &context));
+    if stored.spec.dependencies.is_empty() {
+        // The events that the steps of each job would log at once.
+        let priority = copies.record().due_priority();
+        copies.log(&Event::new(cx.event_time(), eventlog::VALIDATE));
+        copies.log(&Event::new(cx.event_time(), eventlog::DEPEND));
+        let priority = eventlog::Priority { priority };
+        copies.log(&Event::with(cx.event_time(), eventlog::PRIORITY, &priority));
+    }
+    copies
+}
+
+/// The parts in which a submission comes.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// The peer that sends them.
+    pub(super) origin: Option<Vec<u8>>,
+    /// The number of the next one.
+    next: u64,
+    /// The parts whose jobs are not all accepted yet: the request, and the number of these jobs.
+    open: VecDeque<(Message, usize)>,
+    /// Whether the last one has come.
+    are_all_here: bool,
+    /// The number of submissions in all of them.
+    submissions: u64,
+    digest: ListDigest,
+    /// When the submission is discarded unless a part comes.
+    pub(super) due: f64,
+}
+
+/// The state of a submission after a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    Complete,
+    Unfinished,
+    /// Nothing until the next part comes.
+    Waiting,
+}
+
+/// A submission with jobs that are still to be added.
+#[derive(Debug)]
+pub(super) struct Submission {
+    /// The request, and the later ones with the same token: all get the same response.
+    pub(super) requests: Vec<Message>,
+    pub(super) sender: Credentials,
+    pub(super) token: Option<Token>,
+    form: ResponseForm,
+    /// The submissions of a list that are still to be accepted.
+    texts: VecDeque<Box<str>>,
+    /// Their length.
+    pub(super) text_bytes: usize,
+    pub(super) parts: Option<Parts>,
+    batch: Option<Batch>,
+    shared: Option<SharedEvents>,
+    results: Results,
+    /// The same as the response has them, less those in the responses to the parts before.
+    response: SubmitResultsText,
+    /// The ids of all accepted jobs, whether their rows are in the store or not yet.
+    pub(super) ranges: Vec<IdRange>,
+    /// The number of ranges that are hidden. The last one may have grown since.
+    hidden: usize,
+    /// Ids that are allotted to further jobs: the first, and their number.
+    block: (JobId, u64),
+    /// The number of accepted jobs.
+    pub(super) accepted: u64,
+    /// The same by queue and state.
+    tally: Vec<(Option<String>, State, u64)>,
+}
+
+impl Submission {
+    /// A submission without jobs.
+    fn new(sender: Credentials, token: Option<Token>, form: ResponseForm) -> Self {
+        Self {
+            requests: Vec::new(),
+            sender,
+            token,
+            form,
+            texts: VecDeque::new(),
+            text_bytes: 0,
+            parts: None,
+            batch: None,
+            shared: None,
+            results: Results::default(),
+            response: if form == ResponseForm::Part {
+                SubmitResultsText::of_part()
+            } else {
+                SubmitResultsText::default()
+            },
+            ranges: Vec::new(),
+            hidden: 0,
+            block: (JobId::default(), 0),
+            accepted: 0,
+            tally: Vec::new(),
+        }
+    }
+
+    /// Begins a submission that comes in parts, all of which are still to come: the first one by `due`.
+    pub(super) fn in_parts(
+        sender: Credentials,
+        token: Token,
+        origin: Option<Vec<u8>>,
+        due: f64,
+    ) -> Self {
+        let mut begun = Self::new(sender, Some(token), ResponseForm::Part);
+        begun.parts = Some(Parts {
+            origin,
+            next: 0,
+            open: VecDeque::new(),
+            are_all_here: false,
+            submissions: 0,
+            digest: ListDigest::default(),
+            due,
+        });
+        begun
+    }
+
+    /// Begins a submission that one request has: adds no jobs yet.
+    pub(super) fn begin(
+        cx: &mut Context,
+        sender: Credentials,
+        token: Option<Token>,
+        submission: &SubmitRequest<'_>,
+    ) -> Result<Self, RequestError> {
+        let form = match (&submission.jobs, submission.count, &submission.cc) {
+            (Some(_), ..) => ResponseForm::Many,
+            (None, None, None) => ResponseForm::One,
+            (None, ..) => ResponseForm::Copies,
+        };
+        let mut begun = Self::new(sender, token, form);
+        if let Some(jobs) = &submission.jobs {
+            quota::check_submissions(cx, sender, jobs.len() as u64)?;
+            begun.add_texts(jobs);
+        } else {
+            begun.accept(cx, submission)?;
+        }
+        Ok(begun)
+    }
+
+    /// Adds submissions of the list.
+    fn add_texts(&mut self, jobs: &[Json<'_>]) {
+        self.text_bytes += jobs.iter().map(|job| job.0.len()).sum::<usize>();
+        self.texts.extend(jobs.iter().map(|job| Box::from(job.0)));
+    }
+
+    /// Adds a part that comes after those before.
+    pub(super) fn add_part(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        part: &SubmitPartRequest<'_>,
+    ) -> Result<(), RequestError> {
+        let name = &part.token;
+        let Some(parts) = &mut self.parts else {
+            return Err(no_such_submission(part));
+        };
+        if part.part != parts.next {
+            let text = format!(
+                "token `{name}`: expected part {} of the submission, found {}",
+                parts.next, part.part
+            );
+            return Err(RequestError::protocol(text));
+        }
+        if part.jobs.is_empty() && part.more {
+            let text = format!("part {} of token `{name}` has no jobs", part.part);
+            return Err(RequestError::protocol(text));
+        }
+        parts.submissions += part.jobs.len() as u64;
+        quota::check_submissions(cx, self.sender, parts.submissions)?;
+        for job in &part.jobs {
+            parts.digest.add(job.0);
+        }
+        parts.next += 1;
+        parts.are_all_here = !part.more;
+        let open = (request.message.header(), part.jobs.len());
+        parts.open.push_back(open);
+        if let Some(token) = &mut self.token {
+            token.digest = parts.digest.0;
+        }
+        self.add_texts(&part.jobs);
+        Ok(())
+    }
+
+    /// Whether another part is still to come.
+    pub(super) fn is_parted(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| !parts.are_all_here)
+    }
+
+    /// The same if it is that of a user and a token.
+    pub(super) fn is_parted_of(&self, token: &Token) -> bool {
+        self.is_parted() && self.has_name(token)
+    }
+
+    pub(super) fn has_name(&self, token: &Token) -> bool {
+        let own = self.token.as_ref();
+        own.is_some_and(|own| own.is_same_name(token))
+    }
+
+    /// The requests that have had no response.
+    pub(super) fn outstanding(&self) -> impl Iterator<Item = &Message> {
+        let open = self.parts.iter().flat_map(|parts| &parts.open);
+        self.requests.iter().chain(open.map(|(request, _)| request))
+    }
+
+    /// Accepts one submission of a list.
+    fn accept_text(&mut self, cx: &mut Context, text: &str) -> Result<(), RequestError> {
+        // Most have nothing but a jobspec, whose parser finds its end, too. An error is that of the whole text.
+        if let Some(jobspec) = only_jobspec(text) {
+            let submission = SubmitRequest {
+                jobspec: Some(Json(jobspec)),
+                ..SubmitRequest::default()
+            };
+            if self.accept(cx, &submission).is_ok() {
+                return Ok(());
+            }
+        }
+        let submission: SubmitRequest<'_> = penstock_flux::read(Some(text.as_bytes()))
+            .map_err(|error| RequestError::protocol(format!("malformed submission: {error}")))?;
+        if submission.token.is_some() {
+            let text = "a `token` names the whole request: expected it beside `jobs`";
+            return Err(RequestError::protocol(text));
+        }
+        self.accept(cx, &submission)
+    }
+
+    /// Accepts copies of one jobspec: checks it, and allots their ids.
+    fn accept(
+        &mut self,
+        cx: &mut Context,
+        submission: &SubmitRequest<'_>,
+    ) -> Result<(), RequestError> {
+        let (sender, userid) = (self.sender, self.sender.userid);
+        let urgency = submission.urgency.unwrap_or(DEFAULT.into());
+        let urgency = authorize::urgency(sender, urgency)?;
+        authorize::submission_flags(sender, submission.flags)?;
+        let ids = copy_ids(submission)?;
+        let count = match &ids {
+            Some(ids) => ids.len(),
+            None => submission.count.unwrap_or(1),
+        };
+        if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
+            let text =
+                format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
+            return Err(RequestError::invalid(text));
+        }
+        quota::check_jobs(cx, sender, count)?;
+        if self.parts.is_some() && self.accepted.saturating_add(count) > MAX_JOBS_PER_SUBMISSION {
+            let text = format!("expected at most {MAX_JOBS_PER_SUBMISSION} jobs in all parts");
+            return Err(RequestError::invalid(text));
+        }
+        let text = match (submission.jobspec, &submission.signed) {
+            (Some(jobspec), None) => Cow::Borrowed(jobspec.0),
+            (None, Some(signed)) => {
+                let text = signed::unwrap(signed, sender)?;
+                Cow::Owned(shell_defaults::add(text))
+            }
+            (None, None) => {
+                return Err(RequestError::protocol("the submission has no `jobspec`"));
+            }
+            (Some(_), Some(_)) => {
+                let text = "the submission has both `jobspec` and `J`";
+                return Err(RequestError::protocol(text));
+            }
+        };
+        let (stored, (first, last)) = match ids {
+            None => (jobspecs::submit(cx, &text, userid)?, self.allot(cx, count)?),
+            Some(ids) => {
+                let greatest = ids.last().unwrap_or_default();
+                let template = jobspecs::check_template(cx, &text, userid, greatest)?;
+                let range = self.allot(cx, count)?;
+                let copies = CopyIds::new(range.0, ids);
+                (jobspecs::store_template(cx, template, &copies)?, range)
+            }
+        };
+        let context = Submit {
+            userid,
+            urgency,
+            flags: submission.flags,
+            version: Submit::VERSION,
+        };
+        let is_alike = stored.spec.dependencies.is_empty();
+        let copies = if count == 1 && is_alike && self.is_list() {
+            self.share_events(cx, &stored, context, first)
+        } else {
+            let mut copies = first_events(cx, &stored, context);
+            if count > 1 {
+                cx.store_common_events(&copies.take_common_events(), first, last);
+            }
+            copies
+        };
+        cx.jobs.count_active(userid, count);
+        self.count(&copies, count);
+        let is_single = submission.count.is_none() && submission.cc.is_none();
+        if is_single {
+            self.response.begin_id();
+        } else {
+            self.response.begin_ids();
+        }
+        self.batch = Some(Batch {
+            copies,
+            next: first,
+            left: count,
+            redactions: cx.redactions,
+            is_single,
+        });
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        self.results.push(StoredResult::Ids(first, count));
+        match self.ranges.last_mut() {
+            Some((_, end)) if end.successor() == first => *end = last,
+            _ => self.ranges.push((first, last)),
+        }
+        Ok(())
+    }
+
+    fn is_list(&self) -> bool {
+        matches!(self.form, ResponseForm::Many | ResponseForm::Part)
+    }
+
+    /// A job of the list that shares its events with the one before, if that is alike but for its jobspec.
+    fn share_events(
+        &mut self,
+        cx: &mut Context,
+        stored: &Stored,
+        context: Submit,
+        id: JobId,
+    ) -> Copies {
+        let shared = self.shared.as_mut();
+        if let Some(shared) =
+            shared.filter(|shared| shared.context == context && shared.last.successor() == id)
+        {
+            shared.last = id;
+            shared.is_stored = false;
+            return shared.copies.with_jobspec(stored);
+        }
+        self.store_shared(cx);
+        let mut copies = first_events(cx, stored, context);
+        self.shared = Some(SharedEvents {
+            context,
+            lines: copies.take_common_events(),
+            copies: copies.clone(),
+            first: id,
+            last: id,
+            is_stored: false,
+        });
+        copies
+    }
+
+    /// Stores the events that jobs share.
+    fn store_shared(&mut self, cx: &mut Context) {
+        if let Some(shared) = &mut self.shared
+            && !shared.is_stored
+        {
+            cx.store_common_events(&shared.lines, shared.first, shared.last);
+            shared.is_stored = true;
+        }
+    }
+
+    /// Allots the ids of the next jobs: the first and the last one.
+    fn allot(&mut self, cx: &mut Context, count: u64) -> Result<IdRange, RequestError> {
+        if count > 1 {
+            // The ids ascend in the order of the list.
+            self.block.1 = 0;
+            return cx.next_ids(count);
+        }
+        let (mut first, mut left) = self.block;
+        if left == 0 {
+            let is_last = self.parts.is_none() || !self.is_parted();
+            left = if is_last {
+                IDS_PER_BLOCK.min(self.texts.len() as u64 + 1)
+            } else {
+                IDS_PER_BLOCK
+            };
+            (first, _) = cx.next_ids(left)?;
+        }
+        self.block = (first.successor(), left - 1);
+        Ok((first, first))
+    }
+
+    /// Counts accepted jobs.
+    fn count(&mut self, copies: &Copies, count: u64) {
+        self.accepted += count;
+        let (queue, state) = (&copies.record().spec().queue, copies.record().state());
+        let mut entries = self.tally.iter_mut();
+        match entries.find(|(of, in_state, _)| of == queue && *in_state == state) {
+            Some((_, _, jobs)) => *jobs += count,
+            None => self.tally.push((queue.clone(), state, count)),
+        }
+    }
+
+    /// Adds the next jobs, of which a slice has this number.
+    pub(super) fn run_slice(&mut self, cx: &mut Context, jobs: u64) -> Progress {
+        let progress = self.add_jobs(cx, jobs);
+        self.store_shared(cx);
+        progress
+    }
+
+    fn add_jobs(&mut self, cx: &mut Context, jobs: u64) -> Progress {
+        let mut left = jobs;
+        loop {
+            if let Some(batch) = &mut self.batch {
+                left -= batch.add(cx, left, &mut self.response);
+                if batch.left > 0 {
+                    return Progress::Unfinished;
+                }
+                if batch.is_single {
+                    self.response.end_id();
+                } else {
+                    self.response.end_ids();
+                }
+                self.batch = None;
+                self.end_text(cx);
+            }
+            if left == 0 && !self.texts.is_empty() {
+                return Progress::Unfinished;
+            }
+            let Some(text) = self.texts.pop_front() else {
+                return if self.is_parted() {
+                    Progress::Waiting
+                } else {
+                    Progress::Complete
+                };
+            };
+            self.text_bytes -= text.len();
+            // One at least: its jobspec is in the store, and the job that refers to it is to be there, too.
+            left = left
+                .saturating_sub((text.len() / BYTES_PER_JOB) as u64)
+                .max(1);
+            if let Err(error) = self.accept_text(cx, &text) {
+                self.response.push_error(&error.text);
+                self.results.push(StoredResult::Error(error.text));
+                self.end_text(cx);
+            }
+        }
+    }
+
+    /// Responds to a part whose last submission is accepted, unless it is the last part.
+    fn end_text(&mut self, cx: &mut Context) {
+        let Some(parts) = &mut self.parts else {
+            return;
+        };
+        let is_last = parts.are_all_here && parts.open.len() == 1;
+        let Some((_, left)) = parts.open.front_mut() else {
+            return;
+        };
+        *left -= 1;
+        if *left > 0 || is_last {
+            return;
+        }
+        let payload = self.response.take_part_payload();
+        if let Some((request, _)) = parts.open.pop_front()
+            && !request.is_noresponse()
+        {
+            cx.send(Message::response_to(&request, 0, Some(payload)));
+        }
+    }
+
+    /// Hides the jobs, as there are more to come.
+    pub(super) fn hide(&mut self, cx: &mut Context) {
+        let grown = self.hidden.saturating_sub(1);
+        for (first, last) in self.ranges.iter().skip(grown) {
+            cx.hide_jobs(*first, *last);
+        }
+        self.hidden = self.ranges.len();
+    }
+
+    /// Makes the jobs visible. Returns the payload of the response.
+    pub(super) fn complete(&mut self, cx: &mut Context, census: &mut Census) -> Vec<u8> {
+        for (first, _) in self.ranges.iter().take(self.hidden) {
+            cx.show_jobs(*first);
+        }
+        for (queue, state, count) in self.tally.drain(..) {
+            census.enter_jobs(queue.as_deref(), state, count);
+        }
+        let results = std::mem::take(&mut self.results).list;
+        let jobs = match (self.form, results.as_slice()) {
+            (ResponseForm::One, [StoredResult::Each(first, _)]) => StoredJobs::One(*first),
+            (
+                ResponseForm::Copies,
+                [StoredResult::Each(first, count) | StoredResult::Ids(first, count)],
+            ) => StoredJobs::Copies(*first, *count),
+            _ => StoredJobs::Many(results),
+        };
+        let payload = match &jobs {
+            StoredJobs::One(id) => SubmitResponse { id: *id }.to_payload(),
+            StoredJobs::Copies(..) => self.response.take_copies_payload(),
+            StoredJobs::Many(_) => self.response.many_payload(),
+        };
+        // The response to the last part is that of the whole.
+        if let Some(parts) = &mut self.parts {
+            let open = parts.open.drain(..);
+            self.requests.extend(open.map(|(request, _)| request));
+        }
+        if let Some(Token {
+            userid,
+            name,
+            digest,
+        }) = &self.token
+        {
+            let submission = StoredSubmission {
+                digest: *digest,
+                result: serde_json::to_string(&jobs).unwrap_or_default(),
+            };
+            cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
+        }
+        payload
+    }
+}
