@@ -400,7 +400,7 @@ fn a_damaged_page_costs_the_jobs_on_it() {
         .open(folder.database())
         .unwrap();
     // The database is the same in each run: this is a page of events.
-    file.seek(SeekFrom::Start(40 * 4096)).unwrap();
+    file.seek(SeekFrom::Start(42 * 4096)).unwrap();
     file.write_all(&[0xa5; 4096]).unwrap();
     drop(file);
     assert!(!maintenance::check(&folder.database()).unwrap().is_empty());
