@@ -10,7 +10,7 @@ use penstock_rset::ResourceSet;
 use penstock_store::{JobRecord, Store};
 use serde_json::Value;
 
-use crate::client::{Client, Promises, Purpose};
+use crate::client::{Client, Promises, Purpose, Submission};
 use crate::daemon::Daemon;
 use crate::site::{OWNER, cores_of};
 use crate::steps::{VALUE_GROUPS, value_keys};
@@ -226,6 +226,19 @@ fn jobs_by_name(store: &Store) -> BTreeMap<String, usize> {
     counts
 }
 
+/// The submissions that are in a store by the names of its jobs, and were answered with an error.
+fn rejected_faults(
+    stored: &BTreeMap<String, usize>,
+    promises: &Promises,
+) -> impl Iterator<Item = Violation> {
+    let names = stored.keys();
+    let rejected = names.filter_map(|name| promises.rejected_name(name));
+    rejected.map(|number| {
+        let text = format!("submission {number} was answered with an error, and is stored");
+        Violation::new("rejected-yet-stored", text)
+    })
+}
+
 impl World {
     fn violate(&mut self, invariant: &'static str, text: impl Into<String>) {
         self.violations.push(Violation::new(invariant, text));
@@ -324,6 +337,7 @@ impl World {
         let faults = growth_faults(store).into_iter();
         violations.extend(faults.map(|text| Violation::new("inventory", text)));
         let stored = jobs_by_name(store);
+        violations.extend(rejected_faults(&stored, &self.promises));
         for (number, submission) in self.promises.submissions.iter().enumerate() {
             let count = stored.get(&format!("s{number}")).copied();
             let purged = submission.ids.iter().flatten();
@@ -415,6 +429,16 @@ impl World {
         let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.is_healthy()) else {
             return;
         };
+        if self
+            .promises
+            .submissions
+            .iter()
+            .any(Submission::is_rejected)
+        {
+            let stored = jobs_by_name(daemon.manager().store());
+            let faults = rejected_faults(&stored, &self.promises);
+            self.violations.extend(faults);
+        }
         if let (Some(scheduler), Ok(allocated)) =
             (self.ready_scheduler(), daemon.manager().allocated())
         {

@@ -48,9 +48,39 @@ pub struct Submission {
     pub parts: Vec<String>,
     /// Whether a list has parts that are still to be drawn. It has no jobs then.
     pub is_unfinished: bool,
+    /// The attempts that can have stored it.
+    attempts: Attempts,
+}
+
+/// The requests that can have stored a submission: each, or the last part of each list.
+#[derive(Debug, Clone, Copy, Default)]
+struct Attempts {
+    sent: usize,
+    rejected: usize,
+    /// Whether one was outstanding when a commit failed that the log of the store may have nevertheless.
+    may_be_stored: bool,
 }
 
 impl Submission {
+    /// A submission of a user, without jobs.
+    pub fn new(userid: u32) -> Self {
+        Self {
+            payload: String::new(),
+            userid,
+            count: 0,
+            ids: None,
+            parts: Vec::new(),
+            is_unfinished: false,
+            attempts: Attempts::default(),
+        }
+    }
+
+    /// Whether every attempt was answered with an error: no job of it is stored.
+    pub fn is_rejected(&self) -> bool {
+        let attempts = &self.attempts;
+        attempts.sent > 0 && attempts.sent == attempts.rejected && !attempts.may_be_stored
+    }
+
     /// Has a list no further parts.
     pub fn end_list(&mut self, number: usize) {
         self.is_unfinished = false;
@@ -129,6 +159,44 @@ impl Promises {
             || number
                 .and_then(|number| self.commits.get(number))
                 .is_some_and(|commit| commit.group == group && !commit.is_acknowledged)
+    }
+
+    /// The submission of a request that can store it.
+    fn submission_of(&mut self, purpose: &Purpose) -> Option<&mut Submission> {
+        match purpose {
+            Purpose::Submit(number) => self.submissions.get_mut(*number),
+            Purpose::Part(part) if part.is_last => self.submissions.get_mut(part.list.submission),
+            _ => None,
+        }
+    }
+
+    /// Records that a request is sent.
+    pub fn send(&mut self, purpose: &Purpose) {
+        if let Some(submission) = self.submission_of(purpose) {
+            submission.attempts.sent += 1;
+        }
+    }
+
+    /// Records that a request was rejected.
+    fn reject(&mut self, purpose: &Purpose) {
+        if let Some(submission) = self.submission_of(purpose) {
+            submission.attempts.rejected += 1;
+        }
+    }
+
+    /// Records that a commit has failed which the log of the store may have nevertheless.
+    pub fn doubt_outstanding(&mut self) {
+        for submission in &mut self.submissions {
+            let attempts = &mut submission.attempts;
+            attempts.may_be_stored |= attempts.sent > attempts.rejected;
+        }
+    }
+
+    /// The submission by which jobs have this name, if it was rejected.
+    pub fn rejected_name(&self, name: &str) -> Option<usize> {
+        let number: usize = name.strip_prefix('s')?.parse().ok()?;
+        let submission = self.submissions.get(number)?;
+        submission.is_rejected().then_some(number)
     }
 
     /// The user whose job this is; `None` if no submission or request of a job has its id.
@@ -473,11 +541,7 @@ impl Client {
         if errnum != 0 {
             let purpose = outstanding.purpose.clone();
             self.outstanding.remove(&tag);
-            let is_submission = matches!(purpose, Purpose::Submit(_) | Purpose::Part(_));
-            if is_submission && errnum == errno::EEXIST {
-                return Err(BrokenPromise("a token names another submission".to_owned()));
-            }
-            return Ok(());
+            return take_error(&purpose, errnum, promises);
         }
         let userid = self.userid;
         match &mut outstanding.purpose {
@@ -500,7 +564,7 @@ impl Client {
                     promises.ended.insert(*job);
                 }
             }
-            Purpose::List => check_rows(&response.read()?, userid)?,
+            Purpose::List => check_rows(&response.read()?, userid, promises)?,
             Purpose::Jobs(foreign) => {
                 let done: BulkResponse = response.read()?;
                 let is_changed = |id: &&u64| !done.errors.contains_key(&id.to_string());
@@ -559,6 +623,20 @@ impl Client {
     }
 }
 
+/// Records the error of a request.
+fn take_error(
+    purpose: &Purpose,
+    errnum: u32,
+    promises: &mut Promises,
+) -> Result<(), BrokenPromise> {
+    promises.reject(purpose);
+    let is_submission = matches!(purpose, Purpose::Submit(_) | Purpose::Part(_));
+    if is_submission && errnum == errno::EEXIST {
+        return Err(BrokenPromise("a token names another submission".to_owned()));
+    }
+    Ok(())
+}
+
 /// Checks that a request of a job by another user was rejected.
 fn check_status(
     done: &FinalResponse,
@@ -574,13 +652,19 @@ fn check_status(
     }
 }
 
-/// Checks that rows are of jobs that a user may see.
-fn check_rows(rows: &ListResponse, userid: u32) -> Result<(), BrokenPromise> {
+/// Checks that rows are of jobs that a user may see, and that no submission of them was rejected.
+fn check_rows(rows: &ListResponse, userid: u32, promises: &Promises) -> Result<(), BrokenPromise> {
     let is_foreign = |owner: Option<u64>| userid != OWNER && owner != Some(userid.into());
     for row in &rows.jobs {
         let owner = row.get("userid").and_then(serde_json::Value::as_u64);
         if is_foreign(owner) {
             return Err(BrokenPromise(format!("user {userid} can list {row:?}")));
+        }
+        let name = row.get("name").and_then(serde_json::Value::as_str);
+        if let Some(number) = name.and_then(|name| promises.rejected_name(name)) {
+            return Err(BrokenPromise(format!(
+                "submission {number} was rejected, and {row:?} is listed"
+            )));
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use penstock_resource::{Config, Effect, ResourceModule};
 use penstock_rset::ResourceSet;
 use penstock_sched::Phase;
 use penstock_store::{LogLimits, Store, Synchronous};
-use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
+use penstock_wire::{Message, MessageType};
 
+use crate::connection::{Commitment, Connection, Failure};
 use crate::hooks::{HookRunner, RunningHook};
 use crate::network::{End, LinkId, Network};
 use crate::scheduling::{CheckedScheduler, Placement};
@@ -27,7 +29,7 @@ use crate::site::OWNER;
 use crate::vfs::with_disk;
 
 /// The database.
-const STORE: &str = "/store";
+pub(crate) const STORE: &str = "/store";
 const MANAGER_NAMES: [&str; 6] = [
     "job-manager",
     "job-ingest",
@@ -43,7 +45,6 @@ const HOOK_NAMES: [&str; 1] = ["hooks"];
 const MAX_EXCHANGES: usize = 16;
 /// Rounds without input from outside, after which services only talk to each other.
 const MAX_ROUNDS: usize = 200;
-const BACKPRESSURE_BYTES: usize = 1 << 20;
 const MAX_COMMIT_DELAY_S: f64 = 0.05;
 /// Seconds from the failure of a service to its restart.
 const RESTART_PAUSE_S: f64 = 1.0;
@@ -57,27 +58,6 @@ const LOG_LIMITS: LogLimits = LogLimits {
 /// The clock may be set forward by this much before submissions are rejected, in seconds.
 pub const CLOCK_STEP_LIMIT_S: f64 = 86_400.0;
 
-/// Why a service has failed: the errno and the text of the responses to its requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Failure {
-    errnum: u32,
-    text: String,
-}
-
-impl Failure {
-    fn of(error: &penstock_store::Error) -> Self {
-        let (errnum, cause) = if error.is_disk_full() {
-            (errno::ENOSPC, "the disk is full")
-        } else if error.is_busy() {
-            (errno::EBUSY, "another program holds a lock of the database")
-        } else {
-            (errno::EIO, "input/output error")
-        };
-        let text = format!("the store cannot be written: {cause}");
-        Self { errnum, text }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Manager,
@@ -87,58 +67,10 @@ enum Role {
     Hooks,
 }
 
-/// A connection: what its peer has not been sent.
-struct Connection {
-    link: LinkId,
-    decoder: Decoder,
-    unsent: Vec<u8>,
-    /// The length of `unsent` without the messages that wait for a commit, and these messages.
-    uncommitted_start: Option<usize>,
-    uncommitted: Vec<Message>,
-    is_service: bool,
-    is_ended: bool,
-}
-
-impl Connection {
-    fn send(&mut self, messages: Vec<Message>) {
-        self.uncommitted_start.get_or_insert(self.unsent.len());
-        for message in &messages {
-            message.encode(&mut self.unsent);
-        }
-        self.uncommitted.extend(messages);
-    }
-
-    /// Sends errors in place of the responses since the last commit. A peer that was to get a request is disconnected.
-    /// Returns these responses.
-    fn retract(&mut self, failure: &Failure) -> Vec<Message> {
-        let uncommitted = std::mem::take(&mut self.uncommitted);
-        if uncommitted
-            .iter()
-            .any(|message| message.kind == MessageType::Request)
-        {
-            self.is_ended = true;
-            self.unsent.clear();
-            return Vec::new();
-        }
-        if let Some(start) = self.uncommitted_start.take() {
-            self.unsent.truncate(start);
-        }
-        let mut answered = BTreeSet::new();
-        for response in &uncommitted {
-            let is_response = response.kind == MessageType::Response;
-            if is_response && answered.insert((response.routes.clone(), response.matchtag)) {
-                let text = format!("{}: {}", response.topic(), failure.text);
-                Message::error_to(response, failure.errnum, &text).encode(&mut self.unsent);
-            }
-        }
-        uncommitted
-    }
-
-    fn flush(&mut self, network: &mut Network) {
-        self.uncommitted_start = None;
-        self.uncommitted.clear();
-        let sent = network.send(self.link, End::Peer, &self.unsent);
-        self.unsent.drain(..sent);
+impl Role {
+    /// Whether all that the service does with a message is in memory, and in the messages that it posts.
+    fn is_in_memory(self) -> bool {
+        matches!(self, Self::Manager | Self::Resource | Self::Scheduler)
     }
 }
 
@@ -147,6 +79,14 @@ type ResponseKey = (PeerId, Option<Vec<Vec<u8>>>, u32);
 
 fn response_key(receiver: PeerId, response: &Message) -> ResponseKey {
     (receiver, response.routes.clone(), response.matchtag)
+}
+
+/// Messages of a peer that are to be routed.
+struct Posted {
+    from: PeerId,
+    messages: Vec<Message>,
+    /// Of a service in memory, whether a commit has succeeded since they were posted.
+    commitment: Commitment,
 }
 
 /// One run of the daemon's process.
@@ -167,7 +107,8 @@ pub struct Daemon {
     connections: BTreeMap<PeerId, Connection>,
     uuids: BTreeMap<PeerId, Vec<u8>>,
     last_peer: PeerId,
-    posted: VecDeque<(PeerId, Vec<Message>)>,
+    posted: VecDeque<Posted>,
+    is_in_round: bool,
     abandoned: Vec<Role>,
     /// The requests that the last failure of the store has answered in place of their responses.
     retracted: BTreeSet<ResponseKey>,
@@ -199,6 +140,10 @@ fn settings(setup: Setup) -> Settings {
 fn open_manager(setup: Setup, now: f64) -> Result<Manager, Box<dyn Error>> {
     let mut store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
     store.set_log_limits(LOG_LIMITS);
+    store.sync_copies_by(Path::new(STORE), || {
+        let synced = with_disk(|disk| disk.sync(STORE));
+        synced.map_err(|fault| io::Error::other(format!("I/O error: {fault:?}")))
+    });
     let mut manager = Manager::open(store, settings(setup), now)?;
     // A request about several jobs is open for some time.
     manager.set_slice(1);
@@ -254,6 +199,7 @@ impl Daemon {
             uuids: BTreeMap::new(),
             last_peer: 0,
             posted: VecDeque::new(),
+            is_in_round: false,
             abandoned: Vec::new(),
             retracted: BTreeSet::new(),
             is_nudged: true,
@@ -290,6 +236,11 @@ impl Daemon {
     /// Whether the job manager serves requests.
     pub fn is_healthy(&self) -> bool {
         self.failures.is_empty()
+    }
+
+    /// Whether a commit has failed that the store may have when it is opened again.
+    pub fn has_doubtful_commit(&self) -> bool {
+        self.manager.store().has_doubtful_commit()
     }
 
     /// The scheduler within the daemon.
@@ -330,14 +281,14 @@ impl Daemon {
         let notices = self.router.remove_peer(id);
         self.uuids.remove(&id);
         self.notify_services();
-        self.deliver(notices, 0);
+        self.deliver(notices, 0, Commitment::Uncommitted);
         self.is_nudged = true;
     }
 
     fn attach(&mut self, role: Role, names: &[&str]) {
         let (id, uuid) = self.name_peer();
         self.router.add_peer(id, &uuid, Credentials::owner(OWNER));
-        if matches!(role, Role::Manager | Role::Resource | Role::Scheduler) {
+        if role.is_in_memory() {
             self.router.track_requests(id);
         }
         self.peers.insert(role, id);
@@ -385,16 +336,7 @@ impl Daemon {
             Credentials { userid, rolemask }
         };
         self.router.add_remote_peer(id, &uuid, credentials);
-        let connection = Connection {
-            link,
-            decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
-            unsent: Vec::new(),
-            uncommitted_start: None,
-            uncommitted: Vec::new(),
-            is_service: false,
-            is_ended: false,
-        };
-        self.connections.insert(id, connection);
+        self.connections.insert(id, Connection::new(link));
     }
 
     fn peer_of(&self, link: LinkId) -> Option<PeerId> {
@@ -414,7 +356,7 @@ impl Daemon {
             assert!(fed.is_ok(), "peers send valid frames: {fed:?}");
         }
         if !messages.is_empty() {
-            self.posted.push_back((id, messages));
+            self.push_posted(id, messages);
         }
     }
 
@@ -497,9 +439,7 @@ impl Daemon {
 
     /// Lets the service of the hooks fail: until its restart its requests are rejected, and its commands continue.
     pub fn fail_hooks(&mut self, more_seconds: f64) {
-        let text = "the service has failed".to_owned();
-        let errnum = errno::EIO;
-        self.fail(Role::Hooks, Failure { errnum, text });
+        self.fail(Role::Hooks, Failure::new("the service has failed"));
         let restart_at = self.monotonic + RESTART_PAUSE_S + more_seconds;
         self.restart_at.insert(Role::Hooks, restart_at);
         self.run();
@@ -524,22 +464,20 @@ impl Daemon {
     }
 
     fn run_round(&mut self) {
+        self.is_in_round = true;
         for _ in 0..MAX_EXCHANGES {
             self.exchange();
             if self.posted.is_empty() {
                 break;
             }
         }
-        if self
-            .connections
-            .values()
-            .any(|connection| connection.uncommitted_start.is_some())
-        {
+        if self.connections.values().any(Connection::is_unflushed) {
             self.commit();
         }
+        self.is_in_round = false;
         let mut network = self.network.borrow_mut();
         for connection in self.connections.values_mut() {
-            if connection.uncommitted_start.is_none() && !with_disk(|disk| disk.is_killed()) {
+            if !connection.is_unflushed() && !with_disk(|disk| disk.is_killed()) {
                 connection.flush(&mut network);
             }
         }
@@ -560,7 +498,12 @@ impl Daemon {
             return self.flush();
         }
         match self.manager.commit() {
-            Ok(_) => self.flush(),
+            Ok(_) => {
+                for posted in &mut self.posted {
+                    posted.commitment = Commitment::Committed;
+                }
+                self.flush();
+            }
             Err(error) => self.fail_manager(&error),
         }
     }
@@ -581,9 +524,9 @@ impl Daemon {
     }
 
     fn exchange(&mut self) {
-        while let Some((from, messages)) = self.posted.pop_front() {
-            let deliveries = self.router.route(from, messages);
-            self.deliver(deliveries, from);
+        while let Some(posted) = self.posted.pop_front() {
+            let deliveries = self.router.route(posted.from, posted.messages);
+            self.deliver(deliveries, posted.from, posted.commitment);
         }
         self.answer_abandoned();
         for role in [Role::Manager, Role::Resource, Role::Scheduler] {
@@ -597,19 +540,23 @@ impl Daemon {
         if let Some(id) = self.peers.get(&role)
             && !messages.is_empty()
         {
-            self.posted.push_back((*id, messages));
+            self.push_posted(*id, messages);
         }
+    }
+
+    fn push_posted(&mut self, from: PeerId, messages: Vec<Message>) {
+        self.posted.push_back(Posted {
+            from,
+            messages,
+            commitment: Commitment::Uncommitted,
+        });
     }
 
     fn post_output(&mut self, role: Role) {
         match role {
             Role::Manager => {
-                let is_full =
-                    |connection: &Connection| connection.unsent.len() > BACKPRESSURE_BYTES;
-                let backlogged = self
-                    .connections
-                    .iter()
-                    .filter(|(_, connection)| is_full(connection));
+                let connections = self.connections.iter();
+                let backlogged = connections.filter(|(_, connection)| connection.is_backlogged());
                 let backlogged = backlogged.filter_map(|(id, _)| self.uuids.get(id).cloned());
                 self.manager.set_backlogged(backlogged.collect());
                 let messages = self.manager.take_messages();
@@ -678,34 +625,58 @@ impl Daemon {
         messages
     }
 
-    fn deliver(&mut self, deliveries: Vec<Delivery>, sender: PeerId) {
-        let is_manager = self.roles.get(&sender) == Some(&Role::Manager);
+    /// Passes on messages that were routed at once. If a commit between them fails, the job manager has posted the messages behind
+    /// it before that failure: they are not sent.
+    fn deliver(&mut self, deliveries: Vec<Delivery>, sender: PeerId, mut commitment: Commitment) {
+        let sending_role = self.roles.get(&sender).copied();
         let was_healthy = !self.failures.contains_key(&Role::Manager);
         for (peer, messages) in deliveries {
             let role = self.roles.get(&peer).copied();
             // The effects of these peers are not in memory alone.
-            if matches!(role, Some(Role::Control | Role::Hooks)) {
-                self.commit();
+            let needs_commit = role.is_some_and(|role| {
+                matches!(role, Role::Control | Role::Hooks) && !self.failures.contains_key(&role)
+            });
+            if needs_commit && commitment == Commitment::Uncommitted {
+                self.commit_posted();
+                if was_healthy && !self.failures.contains_key(&Role::Manager) {
+                    commitment = Commitment::Committed;
+                }
             }
             let failure = self.failures.get(&Role::Manager);
-            if is_manager
+            if sending_role == Some(Role::Manager)
                 && was_healthy
+                && commitment == Commitment::Uncommitted
                 && let Some(failure) = failure.cloned()
             {
                 self.withhold(peer, messages, &failure);
             } else if let Some(role) = role {
                 self.serve(role, &messages);
             } else if let Some(connection) = self.connections.get_mut(&peer) {
-                connection.send(messages);
+                let is_in_memory = sending_role.is_some_and(Role::is_in_memory);
+                let sent = if is_in_memory {
+                    commitment
+                } else {
+                    Commitment::Committed
+                };
+                connection.send(messages, sent);
             }
         }
+    }
+
+    /// Commits before a delivery, in a round with the messages that follow from what the job manager has handled: if a later commit
+    /// of the round fails, the responses to what this one has committed are sent.
+    fn commit_posted(&mut self) {
+        if self.is_in_round && !self.failures.contains_key(&Role::Manager) {
+            self.post_output(Role::Manager);
+        }
+        self.commit();
     }
 
     /// Sends errors in place of responses that tell changes which are not committed.
     fn withhold(&mut self, peer: PeerId, mut messages: Vec<Message>, failure: &Failure) {
         messages.retain(|message| !self.retracted.contains(&response_key(peer, message)));
         if let Some(connection) = self.connections.get_mut(&peer) {
-            connection.send(messages);
+            connection.send(messages, Commitment::Uncommitted);
         }
         self.retract(peer, failure);
     }
@@ -735,10 +706,7 @@ impl Daemon {
             }
             // The changes would be lost when the job manager is built again.
             Role::Resource if self.failures.contains_key(&Role::Manager) => {
-                let failure = Failure {
-                    errnum: errno::EIO,
-                    text: "the job manager has failed".to_owned(),
-                };
+                let failure = Failure::new("the job manager has failed");
                 self.reject(role, &failure, messages);
             }
             Role::Resource => {
@@ -848,24 +816,22 @@ impl Daemon {
             });
             self.post(Role::Resource, responses.collect());
         }
-        // Their changes are in the transaction that was rolled back.
-        let in_memory = [Role::Manager, Role::Resource, Role::Scheduler];
-        let in_memory = in_memory.map(|role| self.peers.get(&role).copied());
-        for (peer, messages) in std::mem::take(&mut self.posted) {
-            if !in_memory.contains(&Some(peer)) {
-                self.posted.push_back((peer, messages));
+        self.retracted.clear();
+        // The changes of services in memory are in the transaction that was rolled back.
+        for posted in std::mem::take(&mut self.posted) {
+            let role = self.roles.get(&posted.from).copied();
+            let is_in_memory = role.is_some_and(Role::is_in_memory);
+            if !is_in_memory || posted.commitment == Commitment::Committed {
+                self.posted.push_back(posted);
                 continue;
             }
-            for (receiver, messages) in self.router.route(peer, messages) {
-                if let Some(connection) = self.connections.get_mut(&receiver) {
-                    connection.send(messages);
-                }
+            for (receiver, messages) in self.router.route(posted.from, posted.messages) {
+                self.withhold(receiver, messages, &failure);
             }
         }
-        self.retracted.clear();
         let connections = self.connections.iter();
-        let uncommitted = connections.filter(|(_, each)| each.uncommitted_start.is_some());
-        for peer in uncommitted.map(|(peer, _)| *peer).collect::<Vec<_>>() {
+        let unflushed = connections.filter(|(_, connection)| connection.is_unflushed());
+        for peer in unflushed.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             self.retract(peer, &failure);
         }
         self.flush();
@@ -880,12 +846,7 @@ impl Daemon {
 
     fn replace(&mut self, role: Role) {
         if !self.failures.contains_key(&role) && self.peers.contains_key(&role) {
-            let text = "the service is restarted".to_owned();
-            let failure = Failure {
-                errnum: errno::EIO,
-                text,
-            };
-            self.fail(role, failure);
+            self.fail(role, Failure::new("the service is restarted"));
             if role == Role::Scheduler {
                 self.scheduler = None;
                 self.detach(role);
@@ -908,7 +869,7 @@ impl Daemon {
                 let deliveries = self
                     .router
                     .abandon_requests(*peer, failure.errnum, &failure.text);
-                self.deliver(deliveries, 0);
+                self.deliver(deliveries, 0, Commitment::Uncommitted);
             }
         }
     }

@@ -30,6 +30,11 @@ pub struct Faults {
     pub is_busy: bool,
     /// The write or sync after this many fails.
     pub error_after: Option<u32>,
+    /// The sync after this many fails.
+    pub sync_error_after: Option<u32>,
+    /// As many writes and syncs behind that one fail, too.
+    pub failing_after_sync: u32,
+    failing: u32,
     /// The process is killed in the write or sync after this many.
     pub kill_after: Option<u32>,
 }
@@ -179,7 +184,14 @@ impl Disk {
     ///
     /// A fault is armed, or the process is killed.
     pub fn sync(&mut self, name: &str) -> Result<(), Fault> {
-        if let Err(fault) = self.count() {
+        let counted = self.count().and_then(|()| {
+            if count_down(&mut self.faults.sync_error_after) {
+                self.faults.failing = self.faults.failing_after_sync;
+                return Err(Fault::InputOutput);
+            }
+            Ok(())
+        });
+        if let Err(fault) = counted {
             if fault == Fault::InputOutput
                 && let Some(file) = self.files.get_mut(name)
             {
@@ -201,6 +213,10 @@ impl Disk {
         if count_down(&mut self.faults.kill_after) {
             self.is_killed = true;
             return Err(Fault::Killed);
+        }
+        if self.faults.failing > 0 {
+            self.faults.failing -= 1;
+            return Err(Fault::InputOutput);
         }
         if count_down(&mut self.faults.error_after) {
             return Err(Fault::InputOutput);

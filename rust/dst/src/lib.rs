@@ -9,6 +9,7 @@
 //! |---|---|
 //! | steps, their text, drawing them | `script` |
 //! | the daemon's process: rounds, commits, restarts of failed services | `daemon` |
+//! | its connections: responses that a failed commit retracts | `connection` |
 //! | prolog and epilog commands | `hooks` |
 //! | the owner, cores of execution targets | `site` |
 //! | the machine: execution service, reaper, processes | `machine` |
@@ -20,6 +21,7 @@
 
 mod check;
 mod client;
+mod connection;
 mod daemon;
 mod disk;
 mod hooks;

@@ -154,6 +154,10 @@ steps! {
     Busy = "busy", 1, 6, Store;
     /// The disk operation after this many fails: number.
     DiskError = "disk-error", 1, 6, Store;
+    /// The sync after this many fails, and the operations behind it: number, number of these.
+    SyncError = "sync-error", 2, 8, Store;
+    /// Another program reads the database, or no longer: whether.
+    Reader = "reader", 1, 6, Store;
     /// The clock is set: seconds forward, or backward by the second number.
     Clock = "clock", 2, 6, Clock;
     /// A job requests nodes: client, job, nodes, seconds that it waits.

@@ -210,6 +210,17 @@ impl World {
             StepKind::Full => with_disk(|disk| disk.faults.is_full = is_on),
             StepKind::Busy => with_disk(|disk| disk.faults.is_busy = is_on),
             StepKind::DiskError => with_disk(|disk| disk.faults.error_after = Some(first % 32)),
+            StepKind::SyncError => with_disk(|disk| {
+                let failing = if second.is_multiple_of(2) {
+                    0
+                } else {
+                    second % 16
+                };
+                disk.faults.sync_error_after = Some(first % 8);
+                disk.faults.failing_after_sync = failing;
+            }),
+            StepKind::Reader if is_on => self.begin_reading(),
+            StepKind::Reader => self.reader = None,
             StepKind::Clock => self.set_clock(first % 3600, second % 3600),
             kind => unreachable!("{kind:?} is a request, or happens by itself"),
         }
@@ -245,7 +256,7 @@ impl World {
                 format!(r#"{{"ids":[{id}]}}"#)
             }),
             StepKind::List => {
-                let payload = r#"{"max_entries":100,"attrs":["userid","state"]}"#;
+                let payload = r#"{"max_entries":100,"attrs":["userid","state","name"]}"#;
                 self.request(client, job_list::LIST, payload, Purpose::List);
             }
             StepKind::Lookup => self.request_of_job(client, job, job_info::LOOKUP, |id| {
@@ -586,6 +597,9 @@ impl World {
         };
         if let Some(client) = self.clients.get_mut(client % CLIENTS) {
             let mut network = self.network.borrow_mut();
+            if client.link().is_some() {
+                self.promises.send(&purpose);
+            }
             client.request(topic, payload, purpose, responses, &mut network);
         }
     }
@@ -641,14 +655,10 @@ impl World {
         let payload = format!(
             r#"{{"jobspec":{spec},"urgency":{urgency},"count":{count},"token":"t{number}"}}"#
         );
-        self.promises.submissions.push(Submission {
-            payload,
-            userid,
-            count: index(count),
-            ids: None,
-            parts: Vec::new(),
-            is_unfinished: false,
-        });
+        let mut submission = Submission::new(userid);
+        submission.payload = payload;
+        submission.count = index(count);
+        self.promises.submissions.push(submission);
         self.resubmit(client, number);
     }
 
@@ -703,14 +713,9 @@ impl World {
     /// A new list of a client, without parts.
     fn begin_list(&mut self, client: usize) -> ListAttempt {
         let list = self.begin_attempt(self.promises.submissions.len());
-        self.promises.submissions.push(Submission {
-            payload: String::new(),
-            userid: self.userid(client),
-            count: 0,
-            ids: None,
-            parts: Vec::new(),
-            is_unfinished: true,
-        });
+        let mut submission = Submission::new(self.userid(client));
+        submission.is_unfinished = true;
+        self.promises.submissions.push(submission);
         list
     }
 

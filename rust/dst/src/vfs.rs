@@ -89,6 +89,17 @@ struct Handle {
     name: String,
     connection: Connection,
     is_temporary: bool,
+    is_read_only: bool,
+}
+
+impl Handle {
+    /// The bytes of a file that is open for reading are not changed.
+    fn check_writable(&self) -> Result<(), Fault> {
+        if self.is_read_only {
+            return Err(Fault::InputOutput);
+        }
+        Ok(())
+    }
 }
 
 fn code(result: Result<(), Fault>) -> c_int {
@@ -169,7 +180,8 @@ unsafe extern "C" fn write(
     // SAFETY: as for every method of an open file.
     unsafe {
         with(file, |handle, system| {
-            code(system.disk.write(&handle.name, offset(at), from))
+            let written = handle.check_writable();
+            code(written.and_then(|()| system.disk.write(&handle.name, offset(at), from)))
         })
     }
 }
@@ -178,7 +190,8 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
     // SAFETY: as for every method of an open file.
     unsafe {
         with(file, |handle, system| {
-            code(system.disk.truncate(&handle.name, offset(size)))
+            let truncated = handle.check_writable();
+            code(truncated.and_then(|()| system.disk.truncate(&handle.name, offset(size))))
         })
     }
 }
@@ -203,6 +216,9 @@ unsafe extern "C" fn file_size(
 
 unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
     let take = |handle: &Handle, system: &mut FileSystem| {
+        if level > ffi::SQLITE_LOCK_SHARED && handle.is_read_only {
+            return ffi::SQLITE_IOERR;
+        }
         let locks = system.locks.entry(handle.name.clone()).or_default();
         let mut others = locks
             .levels
@@ -436,6 +452,7 @@ unsafe extern "C" fn open(
             name,
             connection,
             is_temporary,
+            is_read_only: flags & ffi::SQLITE_OPEN_READONLY != 0,
         })
     });
     let Some(handle) = handle else {
@@ -562,6 +579,18 @@ pub fn register() {
     });
 }
 
+/// Opens a database for reading, as another program does, with a snapshot of it.
+///
+/// # Errors
+///
+/// The database cannot be read now.
+pub fn open_snapshot(path: &str) -> rusqlite::Result<rusqlite::Connection> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = rusqlite::Connection::open_with_flags(path, flags)?;
+    connection.execute_batch("BEGIN; SELECT count(*) FROM store")?;
+    Ok(connection)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -628,5 +657,42 @@ mod tests {
         store.set_meta("c", "1").unwrap();
         with_disk(|disk| disk.faults.error_after = Some(1));
         assert!(store.commit().unwrap_err().is_input_output());
+    }
+
+    #[test]
+    fn a_commit_whose_sync_has_failed_is_not_found_in_the_log() {
+        format_disk();
+        let mut store = open().unwrap();
+        store.set_meta("a", "1").unwrap();
+        store.commit().unwrap();
+        store.set_meta("b", "1").unwrap();
+        with_disk(|disk| disk.faults.sync_error_after = Some(0));
+        assert!(store.commit().unwrap_err().is_input_output());
+        assert!(!store.has_doubtful_commit());
+        with_disk(Disk::kill);
+        drop(store);
+        with_disk(Disk::revive);
+        let store = open().unwrap();
+        assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
+        assert_eq!(store.meta("b").unwrap(), None);
+    }
+
+    #[test]
+    fn a_reader_keeps_its_snapshot_and_writes_nothing() {
+        format_disk();
+        let mut store = open().unwrap();
+        store.set_meta("a", "1").unwrap();
+        store.commit().unwrap();
+        let reader = open_snapshot("/store").unwrap();
+        store.set_meta("a", "2").unwrap();
+        store.commit().unwrap();
+        let seen = |reader: &rusqlite::Connection| -> String {
+            let query = "SELECT value FROM meta WHERE key = 'a'";
+            reader.query_row(query, [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(seen(&reader), "1");
+        reader.execute_batch("COMMIT").unwrap();
+        assert_eq!(seen(&reader), "2");
+        assert!(reader.execute_batch("DELETE FROM meta").is_err());
     }
 }

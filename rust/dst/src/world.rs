@@ -10,9 +10,10 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_sched::Phase;
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder};
+use rusqlite::Connection;
 
 use crate::client::{Client, ListAttempt, Promises};
-use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon};
+use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon, STORE};
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::network::{End, Input, LinkId, Network};
@@ -104,6 +105,8 @@ pub struct World {
     /// The number of execution targets that were to be added, and whether one was to be removed.
     pub(crate) added_ranks: u32,
     pub(crate) has_shrunk: bool,
+    /// Another program that reads the database: the log is copied up to its snapshot alone.
+    pub(crate) reader: Option<Connection>,
     pub(crate) now: f64,
     /// `now` without the steps of the clock.
     monotonic: f64,
@@ -139,6 +142,7 @@ impl World {
             base: Arc::new(base),
             added_ranks: 0,
             has_shrunk: false,
+            reader: None,
             now: START,
             monotonic: 0.0,
             violations: Vec::new(),
@@ -217,6 +221,9 @@ impl World {
     /// Notices that the daemon was killed in a disk operation.
     pub(crate) fn settle_daemon(&mut self) {
         if let Some(daemon) = &mut self.daemon {
+            if daemon.has_doubtful_commit() {
+                self.promises.doubt_outstanding();
+            }
             self.prepared.extend(daemon.take_prepared());
             for job in std::mem::take(&mut daemon.purged) {
                 self.purged.insert(job);
@@ -239,6 +246,13 @@ impl World {
                     self.violations.push(Violation::new("store-damaged", line));
                 }
             }
+        }
+    }
+
+    /// Has another program take a snapshot of the database, unless it has one.
+    pub(crate) fn begin_reading(&mut self) {
+        if self.reader.is_none() {
+            self.reader = vfs::open_snapshot(STORE).ok();
         }
     }
 
@@ -278,6 +292,7 @@ impl World {
         let mut random = Random::new(seed.into());
         with_disk(Disk::kill);
         self.daemon = None;
+        self.reader = None;
         with_disk(|disk| {
             disk.revive();
             disk.lose_power(&mut random);
@@ -503,6 +518,7 @@ impl World {
     /// Ends the faults, and starts what does not run.
     pub fn heal(&mut self) {
         with_disk(|disk| disk.faults = crate::disk::Faults::default());
+        self.reader = None;
         self.machine.release_setups();
         self.machine.free_disk(&mut self.network.borrow_mut());
         for client in &mut self.clients {

@@ -3,7 +3,9 @@
 //! The log restarts, in the blocks that it has, when all of it has been copied and synced. A writer that never pauses
 //! appends during every copy, so the rest is copied by the writer itself, between two transactions, once it is short.
 
+use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -126,22 +128,30 @@ pub(crate) fn copy(connection: &Connection) -> Result<Option<LogPages>, Error> {
 
 /// The file of a database, for syncs of what was copied while the log became longer. Closing it releases all locks that this
 /// process has on it: it outlives the connections.
-#[derive(Debug)]
 struct DatabaseFile {
     path: PathBuf,
-    file: File,
+    sync: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
 }
 
 impl DatabaseFile {
     fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(|error| Error::file("cannot open", path, &error))?;
-        let path = path.to_owned();
-        Ok(Self { path, file })
+        Ok(Self {
+            path: path.to_owned(),
+            sync: Box::new(move || file.sync_data()),
+        })
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let synced = self.file.sync_data();
-        synced.map_err(|error| Error::file("cannot sync", &self.path, &error))
+        (self.sync)().map_err(|error| Error::file("cannot sync", &self.path, &error))
+    }
+}
+
+impl fmt::Debug for DatabaseFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,6 +234,16 @@ impl Checkpoints {
         })
     }
 
+    /// Has checkpoints sync the database by a function, if they are made by calls.
+    pub(crate) fn sync_by(
+        &mut self,
+        path: &Path,
+        sync: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+    ) {
+        let path = path.to_owned();
+        self.file = Some(Arc::new(DatabaseFile { path, sync }));
+    }
+
     pub(crate) fn set_limits(&mut self, limits: LogLimits) {
         self.limits = limits;
     }
@@ -297,7 +317,7 @@ impl Checkpoints {
             let task = Task {
                 log: Arc::clone(&self.log),
                 limits: self.limits,
-                file: None,
+                file: self.file.clone(),
             };
             task.run(connection);
         }

@@ -1,5 +1,6 @@
 //! One `SQLite` database: how it is opened, and the transaction that collects its writes.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub(crate) struct Database {
     files: Option<DatabaseFiles>,
     /// `None` for a database in memory, and for one that is read.
     checkpoints: Option<Checkpoints>,
+    has_doubtful_commit: bool,
     warnings: Vec<String>,
 }
 
@@ -140,6 +142,7 @@ impl Database {
             progress,
             files: None,
             checkpoints: None,
+            has_doubtful_commit: false,
             warnings: Vec::new(),
         })
     }
@@ -173,6 +176,17 @@ impl Database {
     pub(crate) fn set_log_limits(&mut self, limits: LogLimits) {
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.set_limits(limits);
+        }
+    }
+
+    /// Has checkpoints that are made by calls sync the database by a function, for simulation.
+    pub(crate) fn sync_copies_by(
+        &mut self,
+        path: &Path,
+        sync: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+    ) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.sync_by(path, sync);
         }
     }
 
@@ -225,8 +239,14 @@ impl Database {
             "UPDATE store SET generation = ?, greatest_id = ?",
             params![generation.cast_signed(), greatest_id],
         )?;
-        self.execute("COMMIT")
-            .map_err(|source| Error::new("cannot commit", &source))?;
+        let committed = self.execute("COMMIT");
+        if let Err(source) = committed {
+            let error = Error::new("cannot commit", &source);
+            if error.is_input_output() {
+                self.overwrite_failed_commit();
+            }
+            return Err(error);
+        }
         self.open = false;
         self.progress.generation = generation;
         self.record_commit()?;
@@ -234,6 +254,29 @@ impl Database {
             checkpoints.follow_commit();
         }
         Ok(true)
+    }
+
+    /// Overwrites the pages of a commit whose sync has failed, which the next process would find in the log and take for a
+    /// commit, by a commit that changes the generation alone: `SQLite` does not write a page that stays the same. It is not
+    /// synced: what the disk has of the failed one is unknown in any case.
+    fn overwrite_failed_commit(&mut self) {
+        let overwrite = || {
+            if !self.connection.is_autocommit() {
+                self.connection.execute_batch("ROLLBACK")?;
+            }
+            self.connection.execute_batch(
+                "PRAGMA synchronous = OFF; \
+                 BEGIN IMMEDIATE; UPDATE store SET generation = generation + 1; COMMIT",
+            )
+        };
+        let overwritten = overwrite();
+        let restored = schema::set_synchronous(&self.connection, self.synchronous);
+        self.has_doubtful_commit = overwritten.and(restored).is_err();
+    }
+
+    /// Whether a commit has failed that the next process may find in the log: it could not be overwritten.
+    pub(crate) fn has_doubtful_commit(&self) -> bool {
+        self.has_doubtful_commit
     }
 
     /// Records a commit outside of the database.

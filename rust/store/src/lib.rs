@@ -33,6 +33,7 @@ mod schema;
 mod space;
 mod submissions;
 
+use std::io;
 use std::path::Path;
 
 use penstock_jobspec::job_id::JobId;
@@ -105,6 +106,20 @@ impl Store {
     /// Sets the lengths of the log at which it is copied into the database, for simulation: it has few jobs.
     pub fn set_log_limits(&mut self, limits: LogLimits) {
         self.database.set_log_limits(limits);
+    }
+
+    /// Whether a commit has failed that may be found when the database is opened again: it could not be overwritten.
+    pub fn has_doubtful_commit(&self) -> bool {
+        self.database.has_doubtful_commit()
+    }
+
+    /// Has checkpoints sync what they copy by a function, for simulation: a thread does it by a descriptor of its own.
+    pub fn sync_copies_by(
+        &mut self,
+        path: &Path,
+        sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) {
+        self.database.sync_copies_by(path, Box::new(sync));
     }
 
     /// The pages of the log after the last commit.

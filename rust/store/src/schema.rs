@@ -143,10 +143,6 @@ COMMIT;
 /// complete.
 pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<(), Error> {
     let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
-    let level = match synchronous {
-        Synchronous::Full => "FULL",
-        Synchronous::Normal => "NORMAL",
-    };
     connection.busy_timeout(BUSY_TIMEOUT).map_err(wrap)?;
     // The writer knows which jobs refer to a jobspec. SQLite would look for each removed one in all jobs.
     connection
@@ -159,15 +155,25 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     connection
         .pragma_update(None, "journal_mode", "WAL")
         .map_err(wrap)?;
-    connection
-        .pragma_update(None, "synchronous", level)
-        .map_err(wrap)?;
+    set_synchronous(connection, synchronous).map_err(wrap)?;
     connection
         .pragma_update(None, "journal_size_limit", MAX_LOG_BYTES)
         .map_err(wrap)?;
     copy_old_log(connection)?;
     migrate(connection)?;
     discard_open_submissions(connection)
+}
+
+/// Sets how often the database is synced.
+pub(crate) fn set_synchronous(
+    connection: &Connection,
+    synchronous: Synchronous,
+) -> rusqlite::Result<()> {
+    let level = match synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", level)
 }
 
 /// Copies the log of a process that was killed into the database. After a failed sync the page cache has what the disk lacks,

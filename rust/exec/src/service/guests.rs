@@ -40,10 +40,17 @@ impl Admitted {
     }
 }
 
-/// Checks whether the jobs of a user are run. The error is the note of the job's exception.
-pub(super) fn admit(uid: u32, settings: Option<GuestSettings>) -> Result<Admitted, Note> {
+/// Checks whether the jobs of another user than the service's are run. The error is the note of the job's exception.
+pub(super) fn admit(
+    uid: u32,
+    service_uid: u32,
+    settings: Option<GuestSettings>,
+) -> Result<Admitted, Note> {
     let Some(settings) = settings else {
-        let text = format!("the job is user {uid}'s: only a service of root runs jobs of guests");
+        let text = format!(
+            "the job is user {uid}'s, and the service is user {service_uid}'s: only a service of root runs jobs of \
+             guests"
+        );
         return Err(text.into());
     };
     if uid == 0 || uid < settings.min_uid {

@@ -60,8 +60,9 @@ impl Service {
         job.outstanding_start = Some(OutstandingStart::new(request.header(), attachment, version));
         job.plan_error = None;
         self.changed.insert(id);
-        if start.userid != self.settings.owner {
-            match guests::admit(start.userid, self.settings.guests) {
+        let owner = self.settings.owner;
+        if start.userid != owner {
+            match guests::admit(start.userid, owner, self.settings.guests) {
                 Ok(guest) => job.guest = Some(guest),
                 Err(note) => return job.fail("exec", note),
             }

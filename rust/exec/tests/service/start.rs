@@ -273,6 +273,10 @@ fn what_is_not_supported_is_rejected() {
         assert!(world.kernel.spawned.is_empty());
         assert_eq!(world.service().jobs(), 0);
     }
+}
+
+#[test]
+fn a_job_of_another_user_is_not_run_and_a_start_request_of_another_user_is_rejected() {
     let mut world = World::new();
     let mut start = json!({
         "id": 1, "userid": OWNER + 1, "jobspec": jobspec(1, &["true"]), "reattach": false, "R": resources(1),
@@ -283,7 +287,13 @@ fn what_is_not_supported_is_rejected() {
         .to_service
         .push_back(World::request("job-exec.start", &start));
     world.run();
-    assert!(world.job(1).notes[0].contains("only a service of root runs jobs of guests"));
+    let note = &world.job(1).notes[0];
+    let users = format!(
+        "the job is user {}'s, and the service is user {OWNER}'s",
+        OWNER + 1
+    );
+    assert!(note.contains(&users), "{note}");
+    assert!(note.contains("only a service of root runs jobs of guests"));
     start["userid"] = json!(OWNER);
     let mut foreign = World::request("job-exec.start", &start);
     foreign.rolemask = role::USER;
