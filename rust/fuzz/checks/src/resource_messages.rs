@@ -56,6 +56,12 @@ impl Service for Resource {
                         let allocated = inventory().restrict(&"0-1".parse().expect("ranks"));
                         self.module.respond_sched_status(&request, Ok(allocated));
                     }
+                    Effect::ReadFile(reload) => {
+                        // The text of a file is its path.
+                        let text = Ok(reload.path.to_string_lossy().into_owned());
+                        let allocated = inventory().restrict(&"0-1".parse().expect("ranks"));
+                        self.module.respond_reload(&reload, text, Ok(allocated));
+                    }
                     Effect::Send(message) => out.push(message),
                     Effect::SetInventory(_) | Effect::Warn(_) => {}
                 }
