@@ -457,6 +457,7 @@ fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<resource::DrainRequest>(r#"{"targets":"0","reason":"bad","mode":"update"}"#);
     round_trip::<resource::TargetsRequest>(r#"{"targets":"0-3"}"#);
     round_trip::<resource::GrowRequest>(r#"{"R":{"version":1}}"#);
+    round_trip::<resource::ReloadRequest>(r#"{"path":"/etc/R","xml":false,"force":true}"#);
     round_trip::<resource::PropertyRequest>(r#"{"targets":"0-3","name":"gpu"}"#);
     round_trip::<resource::ExpirationRequest>(r#"{"expiration":0.0}"#);
     round_trip::<resource::MonitorRequest>(r#"{"ranks":"0-3"}"#);
