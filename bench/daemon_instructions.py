@@ -67,7 +67,7 @@ def fill(client: Client) -> None:
 
 
 def prepare(name: str, client: Client, pid: int, jobs: int) -> Callable[[], object]:
-    """Does what comes before a row; returns what is counted."""
+    """Makes the jobs that a row needs, and returns the call that is counted."""
     if name == "mock":
         fill(client)
         measure_rate(client, pid, 500)

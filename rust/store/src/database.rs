@@ -257,21 +257,18 @@ impl Database {
     }
 
     /// Overwrites the pages of a commit whose sync has failed, which the next process would find in the log and take for a
-    /// commit, by a commit that changes the generation alone: `SQLite` does not write a page that stays the same. It is not
-    /// synced: what the disk has of the failed one is unknown in any case.
+    /// commit, by a commit that changes the generation alone: `SQLite` does not write a page that stays the same. It is
+    /// synced: later commits follow it in the log.
     fn overwrite_failed_commit(&mut self) {
         let overwrite = || {
             if !self.connection.is_autocommit() {
                 self.connection.execute_batch("ROLLBACK")?;
             }
             self.connection.execute_batch(
-                "PRAGMA synchronous = OFF; \
-                 BEGIN IMMEDIATE; UPDATE store SET generation = generation + 1; COMMIT",
+                "BEGIN IMMEDIATE; UPDATE store SET generation = generation + 1; COMMIT",
             )
         };
-        let overwritten = overwrite();
-        let restored = schema::set_synchronous(&self.connection, self.synchronous);
-        self.has_doubtful_commit = overwritten.and(restored).is_err();
+        self.has_doubtful_commit = overwrite().is_err();
     }
 
     /// Whether a commit has failed that the next process may find in the log: it could not be overwritten.

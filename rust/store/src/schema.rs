@@ -165,10 +165,7 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
 }
 
 /// Sets how often the database is synced.
-pub(crate) fn set_synchronous(
-    connection: &Connection,
-    synchronous: Synchronous,
-) -> rusqlite::Result<()> {
+fn set_synchronous(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
     let level = match synchronous {
         Synchronous::Full => "FULL",
         Synchronous::Normal => "NORMAL",
