@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::BufRead;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,8 @@ use penstock_exec::{JobId, WaitStatus, is_running};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use support::{
-    Reaper, Service, cgroup_base, cgroup_mount, exists, fifo, pids, read_fifo, shell, spec, task,
+    Reaper, Service, cgroup_base, cgroup_mount, fifo, is_alive, pids, read_fifo, shell, spec, task,
+    wait_until_reaped,
 };
 
 const SIGKILL: WaitStatus = WaitStatus::Signaled {
@@ -120,12 +122,13 @@ fn nothing_escapes_the_end_of_its_job() {
         for (job, (way, script)) in (1..).zip(ESCAPES) {
             let members = start(&reaper, &mut service, job, script);
             assert!(!members.is_empty(), "{way}");
-            assert!(members.iter().all(|pid| exists(*pid)), "{way}");
+            assert!(members.iter().all(|pid| is_alive(*pid)), "{way}");
             kill(&mut service, job);
-            let left: Vec<_> = members.iter().filter(|pid| exists(**pid)).collect();
+            let left: Vec<_> = members.iter().filter(|pid| is_alive(**pid)).collect();
             assert!(left.is_empty(), "{way} ({place}): {left:?} are left");
+            members.into_iter().for_each(wait_until_reaped);
         }
-        assert!(exists(other.pid.0), "the other job runs on");
+        assert!(is_alive(other.pid.0), "the other job runs on");
         kill(&mut service, 100);
     }
 }
@@ -169,11 +172,13 @@ fn cgroups(reaper: &Reaper) -> Option<std::path::PathBuf> {
     base
 }
 
-/// Whether a process is neither gone nor a zombie: orphans of a killed reaper are reaped by others.
-fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().unwrap_or_default();
-    !state.is_empty() && !state.starts_with(['Z', 'X'])
+fn pidfd(pid: u32) -> OwnedFd {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("not 0");
+    pidfd_open(pid, PidfdFlags::empty()).expect("it runs")
+}
+
+fn wait_for_exit(pidfd: &OwnedFd) {
+    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None).expect("it ends");
 }
 
 fn members(cgroup: &Path) -> Vec<u32> {
@@ -233,7 +238,7 @@ fn a_process_of_root_that_leaves_its_cgroup_is_killed() {
             .all(|pid| !members(&base.join("0")).contains(pid))
     );
     kill(&mut service, 1);
-    assert!(!escaped.iter().any(|pid| exists(*pid)));
+    assert!(!escaped.iter().any(|pid| is_alive(*pid)));
 }
 
 /// The background processes of a job whose reaper is killed are no descendants of the next reaper.
@@ -267,7 +272,7 @@ fn the_cgroup_of_a_killed_reapers_job_is_cleaned() {
     assert_eq!(service.wait_for_start(task(1, 0)), main);
     let forget = Request::Forget(vec![JobId::new(2)]);
     assert_eq!(service.request(&forget), libc::EBUSY, "it is not empty");
-    assert!(background.iter().chain(&daemon).all(|pid| exists(*pid)));
+    assert!(background.iter().chain(&daemon).all(|pid| is_alive(*pid)));
     kill(&mut service, 2);
     kill(&mut service, 1);
     assert!(!background.iter().chain(&daemon).any(|pid| is_alive(*pid)));
@@ -293,13 +298,12 @@ fn processes_in_the_session_of_a_lost_task_end_with_its_job() {
     let [later, earlier] = left;
     let first = service.wait_for_start(task(1, 0)).pid.0;
     reaper.crash();
+    let ended = pidfd(first);
     let kill = Command::new("kill")
         .args(["-9", &first.to_string()])
         .status();
     assert!(kill.expect("it starts").success());
-    while is_alive(first) {
-        std::thread::yield_now();
-    }
+    wait_for_exit(&ended);
     let next = Reaper::start_in(&reaper.directory, &["--cgroup", "none"]);
     let mut service = next.connect();
     service.request(&Request::List);
@@ -329,13 +333,12 @@ fn a_reaper_that_lost_its_log_kills_what_is_left() {
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
     let process = service.wait_for_start(task(1, 0));
     let boot = service.client.hello().boot;
-    let pid = rustix::process::Pid::from_raw(process.pid.0.cast_signed()).expect("not 0");
-    let ended = pidfd_open(pid, PidfdFlags::empty()).expect("it runs");
+    let ended = pidfd(process.pid.0);
     reaper.crash();
     fs::remove_file(reaper.path("log")).expect("there is one");
     let second = Reaper::start_in(&reaper.directory, &[]);
     let service = second.connect();
-    poll(&mut [PollFd::new(&ended, PollFlags::IN)], None).expect("it ends");
+    wait_for_exit(&ended);
     assert!(!is_running(process, boot));
     service.shut_down(second);
     assert!(!base.exists());
@@ -354,7 +357,7 @@ fn signals_reach_a_job_in_a_cgroup() {
     assert_eq!(service.request(&signal), 0);
     service.wait_for_end(task(1, 0));
     kill(&mut service, 1);
-    assert!(!members.iter().any(|pid| exists(*pid)));
+    assert!(!members.iter().any(|pid| is_alive(*pid)));
     assert_ne!(service.wait_for_end(task(1, 0)).status, SIGKILL);
 }
 

@@ -14,7 +14,7 @@ use penstock_exec::{BootId, JobId, ProcessId, Step, WaitStatus, is_running, read
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 use support::{
-    PROGRAM, Reaper, command, exists, fifo, file, pids, read_fifo, shell, spec, task, text,
+    PROGRAM, Reaper, command, fifo, file, is_alive, pids, read_fifo, shell, spec, task, text,
 };
 
 const SIGKILL: WaitStatus = WaitStatus::Signaled {
@@ -390,11 +390,11 @@ fn a_killed_job_leaves_nothing() {
     let other = service.wait_for_start(task(2, 0));
     let members = start_escape(&reaper, &mut service, 1);
     assert_eq!(members.len(), 4);
-    assert!(members.iter().all(|pid| exists(*pid)));
+    assert!(members.iter().all(|pid| is_alive(*pid)));
 
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     service.wait_for_empty(1);
-    assert!(!members.iter().any(|pid| exists(*pid)));
+    assert!(!members.iter().any(|pid| is_alive(*pid)));
     assert_eq!(service.wait_for_end(task(1, 0)).status, SIGKILL);
     assert!(runs(other));
 
@@ -417,11 +417,11 @@ fn a_killed_task_leaves_nothing_of_itself_and_everything_of_others() {
     service.spawn(spec(task(1, 7), &["sleep", "1000"]));
     let other = service.wait_for_start(task(1, 7));
     let members = start_escape(&reaper, &mut service, 1);
-    assert!(members.iter().all(|pid| exists(*pid)));
+    assert!(members.iter().all(|pid| is_alive(*pid)));
     let killed = task(1, 0);
     assert_eq!(service.request(&Request::KillTasks(vec![killed])), 0);
     service.wait(|event| (*event == Event::TaskEmpty { task: killed }).then_some(()));
-    assert!(!members.iter().any(|pid| exists(*pid)));
+    assert!(!members.iter().any(|pid| is_alive(*pid)));
     assert!(runs(other));
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     service.wait_for_empty(1);
@@ -452,10 +452,10 @@ fn what_an_ended_task_leaves_belongs_to_its_job() {
             .events
             .contains(&Event::Empty { job: JobId::new(1) })
     );
-    assert!(left.iter().all(|pid| exists(*pid)));
+    assert!(left.iter().all(|pid| is_alive(*pid)));
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     service.wait_for_empty(1);
-    assert!(!left.iter().any(|pid| exists(*pid)));
+    assert!(!left.iter().any(|pid| is_alive(*pid)));
     assert_eq!(service.request(&request), 0);
     service.request(&Request::Kill(vec![JobId::new(2)]));
     service.wait_for_empty(2);
@@ -860,15 +860,15 @@ fn a_reaper_within_a_reaper_tells_its_jobs_apart() {
     }
     assert_eq!(inner.request(&Request::Kill(vec![JobId::new(1)])), 0);
     inner.wait_for_empty(1);
-    assert!(!exists(members[0][0]));
-    assert!(exists(members[1][0]));
+    assert!(!is_alive(members[0][0]));
+    assert!(is_alive(members[1][0]));
     // The outer job takes all with it.
     assert_eq!(
         outer_service.request(&Request::Kill(vec![JobId::new(5)])),
         0
     );
     outer_service.wait_for_empty(5);
-    assert!(!exists(members[1][0]));
+    assert!(!is_alive(members[1][0]));
 }
 
 #[test]
@@ -884,7 +884,7 @@ fn no_zombie_is_left() {
             service.wait_for_end(task(1, rank)).status,
             WaitStatus::Exited(0)
         );
-        assert!(!exists(pid));
+        assert!(!fs::exists(format!("/proc/{pid}")).expect("readable"));
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_exec::protocol::{
     Event, Group, Input, Message, Output, Pmi, Relay, Request, TaskSpec,
@@ -193,8 +193,30 @@ pub fn pids(text: &str) -> Vec<u32> {
     text.lines().map(parse).collect()
 }
 
-pub fn exists(pid: u32) -> bool {
-    std::fs::exists(format!("/proc/{pid}")).expect("/proc is readable")
+/// Whether a process has not begun to exit.
+///
+/// A job is empty when all its processes have. One of them may exist for a moment longer: it leaves its cgroup before
+/// its exit is complete, and a zombie waits for its parent.
+pub fn is_alive(pid: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<_> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
+    let flags = fields.get(6).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING == 0)
+}
+
+/// Waits until a process that has ended is reaped.
+pub fn wait_until_reaped(pid: u32) {
+    let start = Instant::now();
+    while std::fs::exists(format!("/proc/{pid}")).expect("/proc is readable") {
+        assert!(start.elapsed() < HANG, "process {pid} is not reaped");
+        std::thread::yield_now();
+    }
 }
 
 pub fn command(directory: &Path) -> Command {
