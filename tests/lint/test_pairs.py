@@ -12,7 +12,6 @@ PAIR = re.compile(rf"\(({INTEGER}), ?\1\)")
 # The name of a type that is a pair.
 ALIAS = re.compile(r"\btype (\w+) = [^;]*")
 ALLOWED = {
-    ("exec/src/linux/directory.rs", "identity"): "device and inode, compared as a whole",
     ("idset/src/words.rs", "each_run"): "the first and the last id of a run",
     ("idset/src/words.rs", "Item"): "the first and the last id of a run",
     ("idset/src/words.rs", "next"): "the first and the last id of a run",

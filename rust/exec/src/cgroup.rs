@@ -358,10 +358,7 @@ fn make_base<F: CgroupFs>(fs: &mut F, place: &BaseSettings) -> io::Result<String
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let base = file(parent, &place.name);
-    match fs.make(&base) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    fs.make(&base)?;
     if fs.is_writable(&file(&base, "cgroup.kill")) {
         return Ok(base);
     }

@@ -195,8 +195,13 @@ fn place() -> BaseSettings {
     }
 }
 
+/// Opens the base that an earlier reaper may have made.
 fn open(tree: Tree) -> Cgroups<Tree> {
-    Cgroups::open(tree, &place()).expect("cgroups may be made")
+    let place = BaseSettings {
+        earlier: Some("/site/jobs".to_owned()),
+        ..place()
+    };
+    Cgroups::open(tree, &place).expect("cgroups may be made")
 }
 
 fn memory() -> CgroupLimits {
@@ -342,13 +347,14 @@ fn the_service_moves_to_a_leaf_of_a_delegated_cgroup() {
     let leaf = format!("/site/{SERVICE_CGROUP}");
     let processes = node(&cgroups, &leaf).expect("made").processes;
     assert_eq!(processes, BTreeSet::from([1, 2]));
-    // The next reaper is in the leaf.
+    // Another reaper is in the leaf.
     let place = BaseSettings {
         own: leaf,
+        name: "other".to_owned(),
         ..place()
     };
-    let next = Cgroups::open(cgroups.fs().clone(), &place).expect("cgroups may be made");
-    assert_eq!(next.base(), "/site/jobs");
+    let other = Cgroups::open(cgroups.fs().clone(), &place).expect("cgroups may be made");
+    assert_eq!(other.base(), "/site/other");
 }
 
 #[test]

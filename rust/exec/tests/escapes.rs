@@ -344,6 +344,29 @@ fn a_reaper_that_lost_its_log_kills_what_is_left() {
     assert!(!base.exists());
 }
 
+/// A directory that is made after another one was removed may have its inode.
+#[test]
+fn the_cgroup_of_a_reaper_without_directory_is_not_that_of_the_next() {
+    let first = Reaper::start();
+    let Some(base) = cgroups(&first) else {
+        return;
+    };
+    let mut service = first.connect();
+    service.spawn(spec(task(1, 0), &["sleep", "1000"]));
+    let process = service.wait_for_start(task(1, 0));
+    for entry in fs::read_dir(&first.directory).expect("a directory") {
+        fs::remove_file(entry.expect("an entry").path()).expect("a file");
+    }
+    let second = Reaper::start_in(&first.directory, &[]);
+    assert_ne!(cgroups(&second), Some(base.clone()));
+    assert_eq!(members(&base.join("0")), [process.pid.0]);
+    kill(&mut service, 1);
+    service.request(&Request::Forget(vec![JobId::new(1)]));
+    let client = second.connect();
+    client.shut_down(second);
+    service.shut_down(first);
+}
+
 #[test]
 fn signals_reach_a_job_in_a_cgroup() {
     let reaper = Reaper::start();

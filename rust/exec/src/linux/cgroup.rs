@@ -13,7 +13,7 @@ use rustix::fs::{Access, Mode, OFlags, access, getxattr, open};
 
 use super::directory::Directory;
 use super::event_source::EventSource;
-use super::syscalls;
+use super::{procfs, syscalls};
 use crate::Error;
 use crate::cgroup::{BaseSettings, CgroupFs, Cgroups};
 use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
@@ -348,11 +348,12 @@ fn open_base(place: &CgroupPlace, directory: &Directory) -> io::Result<Cgroups<H
         return Err(ErrorKind::Unsupported.into());
     }
     let record = directory.path(BASE_FILE);
-    let (device, inode) = directory.identity()?;
     let place = BaseSettings {
         own: hierarchy.own().ok_or(ErrorKind::NotFound)?,
         parent,
-        name: format!("penstock-{device:x}-{inode:x}"),
+        // Unlike the directory's inode, it is never that of a later reaper, whose directory may be made after this one was
+        // removed.
+        name: format!("penstock-{:032x}", procfs::random_id()?),
         earlier: fs::read_to_string(&record).ok(),
     };
     let cgroups = Cgroups::open(hierarchy, &place)?;

@@ -149,12 +149,6 @@ impl Directory {
         }
     }
 
-    /// Its device and inode.
-    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
-        let metadata = self.folder.metadata()?;
-        Ok((metadata.dev(), metadata.ino()))
-    }
-
     pub(super) fn path(&self, name: &str) -> PathBuf {
         entry(&self.folder, name)
     }
