@@ -128,11 +128,14 @@ def end_service(directory: Path, uri: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+PF_EXITING = 4
+
+
 def is_running(pid: int | None) -> bool:
-    """Whether a process runs, which can have ended without having been reaped."""
+    """Whether a process has not begun to exit. A process of an ended job may be a zombie."""
     with suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-        return status.split()[0] != "Z"
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return not int(fields[6]) & PF_EXITING
     return False
 
 

@@ -9,6 +9,7 @@ import socket
 
 import cbor2
 import pytest
+from tests.instance.conftest import is_running
 
 from penstock._core import Decoder, Message
 from penstock.client import Client, connect
@@ -85,8 +86,7 @@ def test_background_processes_of_a_job_end_with_it(local, tmp_path):
     (job,) = local.lines("submit", "sh", "-c", script)
     assert local.penstock("wait", job).returncode == 0
     for pid in map(int, pids.read_text().split()):
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        assert not is_running(pid)
 
 
 def test_output_is_followed_while_the_job_runs(local, tmp_path):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.instance.conftest import is_running
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
@@ -23,8 +24,7 @@ def test_a_signal_that_ends_the_instance_ends_its_jobs(start, tmp_path, number):
         pid = int(fifo.read_text())
         instance.process.send_signal(number)
         instance.process.wait(timeout=60)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        assert not is_running(pid)
         assert not instance.socket.exists()
     with start() as instance:
         row = json.loads(instance.lines("info", "--json", job)[0])
