@@ -27,6 +27,8 @@ def main(args: argparse.Namespace) -> int:
         print(f"{'NAME':<14} {'PID':>8} {'UID':>6}  {'WHERE':<7} STATE")
     for row in rows:
         where = "inside" if row["inside"] else "socket"
-        text = f"{safe(row['name']):<14} {row['pid']:>8} {row['uid']:>6}  {where:<7} {row['state']}"
+        # Guests are not told the processes.
+        pid = row.get("pid", "-")
+        text = f"{safe(row['name']):<14} {pid:>8} {row['uid']:>6}  {where:<7} {row['state']}"
         print(json.dumps(row) if args.json else text)
     return 0

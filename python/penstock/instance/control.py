@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from penstock.instance.system import ProcessUsage
 
 MAX_SET_ATTRIBUTES = 1024
+# Attributes for the owner alone: processes and paths.
+OWNER_ATTRIBUTES = frozenset({"broker.pid", "local-uri", "parent-uri", "statedir"})
+# The tables of the configuration that guests can read: with which jobs the instance accepts.
+GUEST_TABLES = ("policy", "queues")
 # The states of modules (RFC 5): serves requests, has failed.
 MODULE_RUNNING = 1
 MODULE_EXITED = 3
@@ -141,8 +145,12 @@ class ControlService:
         if self._broker.remove_service(name, self._origin(request)):
             raise RequestError(errno.ENOENT, f"service `{name}` is not yours")
 
-    def _service_list(self, _request: Message) -> dict[str, Any]:
-        return {"services": self._broker.services()}
+    def _service_list(self, request: Message) -> dict[str, Any]:
+        rows = self._broker.services()
+        if not request.has_owner_role:
+            for row in rows:
+                del row["pid"]
+        return {"services": rows}
 
     def _subscribe(self, request: Message) -> None:
         prefix = SubscriptionRequest.read(request).topic
@@ -169,6 +177,8 @@ class ControlService:
 
     def _attr_get(self, request: Message) -> bytes:
         name = NameRequest.read(request).name
+        if name in OWNER_ATTRIBUTES and not request.has_owner_role:
+            raise RequestError(errno.EPERM, f"only the instance owner may read `{name}`")
         value = self._attributes.get(name)
         if value is not None:
             return AttributeResponse.immutable(value)
@@ -177,8 +187,9 @@ class ControlService:
             raise RequestError(errno.ENOENT, f"no attribute `{name}`")
         return AttributeResponse.mutable(value)
 
-    def _attr_list(self, _request: Message) -> dict[str, Any]:
-        return {"names": sorted({*self._attributes, *self._set_attributes})}
+    def _attr_list(self, request: Message) -> dict[str, Any]:
+        names = {*self._attributes, *self._set_attributes}
+        return {"names": sorted(names if request.has_owner_role else names - OWNER_ATTRIBUTES)}
 
     def _attr_set(self, request: Message) -> None:
         require_owner(request)
@@ -202,12 +213,18 @@ class ControlService:
         if name in self._attributes:
             raise RequestError(errno.EPERM, f"attribute `{name}` cannot be changed")
 
-    def _module_list(self, _request: Message) -> dict[str, Any]:
+    def _module_list(self, request: Message) -> dict[str, Any]:
         """Lists each service as a module (RFC 5)."""
+
+        def path(row: dict[str, Any]) -> str:
+            if row["inside"]:
+                return "builtin"
+            return f"pid {row['pid']}" if request.has_owner_role else "process"
+
         mods = [
             {
                 "name": row["name"],
-                "path": "builtin" if row["inside"] else f"pid {row['pid']}",
+                "path": path(row),
                 "idle": 0,
                 "status": MODULE_RUNNING if row["state"] == "running" else MODULE_EXITED,
                 "services": [],
@@ -218,8 +235,11 @@ class ControlService:
         ]
         return {"mods": mods}
 
-    def _config_get(self, _request: Message) -> dict[str, Any]:
-        return self._config
+    def _config_get(self, request: Message) -> dict[str, Any]:
+        """The configuration; for a guest without paths, commands and settings of the daemon."""
+        if request.has_owner_role:
+            return self._config
+        return {table: self._config[table] for table in GUEST_TABLES if table in self._config}
 
     def _config_reload(self, request: Message) -> dict[str, Any]:
         require_owner(request)
@@ -239,13 +259,12 @@ class ControlService:
         self._config = config.to_dict()
         return changed
 
-    def _stats(self, _request: Message) -> dict[str, Any]:
+    def _stats(self, request: Message) -> dict[str, Any]:
         usage = {} if self._usage is None else dataclasses.asdict(self._usage())
-        return {
-            **self._broker.stats(),
-            "process": {**usage, "pid": self._broker.pid, "start_time": self._started},
-            "build": {"version": __version__},
-        }
+        process = {**usage, "start_time": self._started}
+        if request.has_owner_role:
+            process["pid"] = self._broker.pid
+        return {**self._broker.stats(), "process": process, "build": {"version": __version__}}
 
     def _state(self, _request: Message) -> bytes:
         # The socket exists in this state only: a client can never see Flux's other states.

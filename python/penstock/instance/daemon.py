@@ -31,7 +31,7 @@ from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
 from penstock.instance.metrics_listener import MetricsListener
 from penstock.instance.output_purge import OutputPurge
-from penstock.instance.parent_instance import ParentLink
+from penstock.instance.parent_instance import OVERSUBSCRIBE_ATTRIBUTE, ParentLink
 from penstock.instance.pmix_service import PmixService
 from penstock.instance.queue_warnings import queue_restricted, queues_lost
 from penstock.instance.resource import ResourceService
@@ -172,6 +172,7 @@ class Instance:
                 "broker.pid": str(broker.pid),
                 "broker.starttime": str(system.clock.now()),
                 "statedir": str(options.state),
+                OVERSUBSCRIBE_ATTRIBUTE: str(int(options.oversubscribe)),
                 **_nesting(options),
             },
             config=options.config.to_dict(),

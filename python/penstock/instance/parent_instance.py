@@ -29,6 +29,8 @@ log = logging.getLogger("penstock.parent")
 
 # For each request to the parent.
 REQUEST_TIMEOUT_S = 60.0
+# The attribute by which an instance tells whether it runs tasks without binding them: `1` or `0`.
+OVERSUBSCRIBE_ATTRIBUTE = "oversubscribe"
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,13 @@ def _look_up(uri: str, job: int, *, flux: bool) -> Parent:
     with Client(uri, timeout=REQUEST_TIMEOUT_S) as client:
         documents = client.lookup(job, "R", "jobspec")
         level = client.rpc(topic.broker.ATTR_GET, {"name": "instance-level"}).get("value")
-        # A Flux instance has no such table.
-        settings = client.config().get("penstock", {}).get("exec", {})
+        try:
+            answer = client.rpc(topic.broker.ATTR_GET, {"name": OVERSUBSCRIBE_ATTRIBUTE})
+        except RpcError as error:
+            # A Flux instance has no such attribute.
+            if error.errno != errno.ENOENT:
+                raise
+            answer = {}
     resources = ResourceSet(documents["R"]).without_local_properties().rerank()
     # `nslots` counts the slots of this job, not of the jobs to come.
     resources.nslots = None
@@ -132,7 +139,7 @@ def _look_up(uri: str, job: int, *, flux: bool) -> Parent:
         level=int(level or 0),
         resources=resources,
         jobspec=json.loads(documents["jobspec"]),
-        oversubscribe=bool(settings.get("oversubscribe")),
+        oversubscribe=answer.get("value") == "1",
     )
 
 

@@ -46,7 +46,6 @@ def flux(fake):
     fake.methods |= {
         "job-info.lookup": lookup,
         "attr.get": attribute,
-        "config.get": lambda request: [request.respond({"resource": {"noverify": True}})],
         "job-manager.memo": lambda request: [request.respond()],
     }
     return fake
