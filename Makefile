@@ -12,7 +12,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: test-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst test-dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
+.PHONY: test-flux bench-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst test-dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
 	bench-attacks bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
 	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements address wheels
@@ -270,6 +270,9 @@ bench-profile: $(VENV)/.built  ## The CPU time of each stage of a simulated job;
 
 SOAK_JOBS ?= 10000000
 SOAK_REAL_JOBS ?= 50000
+
+bench-flux: $(VENV)/.built  ## Penstock, sched-simple and (FLUXION=1) Fluxion inside a live Flux: FLUX=PREFIX names the installation
+	PATH="$(FLUX)/bin:$$PATH" $(BIN)/python bench/flux_schedulers.py --schedulers penstock simple $(if $(FLUXION),fluxion)
 
 soak: $(VENV)/.built  ## SOAK_JOBS simulated and SOAK_REAL_JOBS real jobs through one instance: memory, descriptors, disk and pings stay flat
 	$(BIN)/python bench/soak.py --jobs $(SOAK_JOBS) --real $(SOAK_REAL_JOBS)
