@@ -196,6 +196,7 @@ RUST_USE = re.compile(
     r"\b(?:Instant|SystemTime)::now|\bstd::(?:fs|net|process|thread|env)\b|\bUnix(?:Stream|Listener)\b"
 )
 RUST_MODULES = {
+    "dst/src/copies.rs": "the thread that copies the log, in turns with the run",
     "dst/src/main.rs": "a program",
     "exec/src/linux/": "the real kernel of the execution service and the reaper",
     "exec/src/exec_main.rs": "a program",

@@ -21,12 +21,13 @@ use penstock_store::{LogLimits, Store, Synchronous};
 use penstock_wire::{Message, MessageType};
 
 use crate::connection::{Commitment, Connection, Failure};
+use crate::copies;
 use crate::hooks::{HookRunner, RunningHook};
 use crate::network::{End, LinkId, Network};
 use crate::scheduling::{CheckedScheduler, Placement};
 use crate::script::Setup;
 use crate::site::OWNER;
-use crate::vfs::with_disk;
+use crate::vfs::{sync_file, with_disk};
 
 /// The database.
 pub(crate) const STORE: &str = "/store";
@@ -55,6 +56,8 @@ const LOG_LIMITS: LogLimits = LogLimits {
     rest: 24,
     max: 128,
 };
+/// The most disk operations of a copy of the log after a round.
+const MAX_COPY_TURN: u32 = 5;
 /// The clock may be set forward by this much before submissions are rejected, in seconds.
 pub const CLOCK_STEP_LIMIT_S: f64 = 86_400.0;
 
@@ -113,6 +116,7 @@ pub struct Daemon {
     /// The requests that the last failure of the store has answered in place of their responses.
     retracted: BTreeSet<ResponseKey>,
     is_nudged: bool,
+    rounds: u32,
     commit_by: Option<f64>,
     clock_offset: f64,
     has_rejection: bool,
@@ -141,9 +145,10 @@ fn open_manager(setup: Setup, now: f64) -> Result<Manager, Box<dyn Error>> {
     let mut store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
     store.set_log_limits(LOG_LIMITS);
     store.sync_copies_by(Path::new(STORE), || {
-        let synced = with_disk(|disk| disk.sync(STORE));
+        let synced = sync_file(STORE);
         synced.map_err(|fault| io::Error::other(format!("I/O error: {fault:?}")))
     });
+    store.wait_for_copies_by(copies::finish);
     let mut manager = Manager::open(store, settings(setup), now)?;
     // A request about several jobs is open for some time.
     manager.set_slice(1);
@@ -203,6 +208,7 @@ impl Daemon {
             abandoned: Vec::new(),
             retracted: BTreeSet::new(),
             is_nudged: true,
+            rounds: 0,
             commit_by: None,
             clock_offset: now - monotonic,
             has_rejection: false,
@@ -408,8 +414,7 @@ impl Daemon {
             self.commit();
         }
         if !self.failures.contains_key(&Role::Manager) {
-            // In place of a thread: the writer has made commits meanwhile, and makes others before the next one.
-            self.manager.store().run_due_checkpoint();
+            copies::finish();
             self.manager.advance(self.now);
         }
         let responses = self.hooks.advance(self.now);
@@ -474,6 +479,7 @@ impl Daemon {
         if self.connections.values().any(Connection::is_unflushed) {
             self.commit();
         }
+        self.continue_copy();
         self.is_in_round = false;
         let mut network = self.network.borrow_mut();
         for connection in self.connections.values_mut() {
@@ -481,6 +487,17 @@ impl Daemon {
                 connection.flush(&mut network);
             }
         }
+    }
+
+    /// Has the copy of the log that is due make some disk operations: others come after the next commits.
+    fn continue_copy(&mut self) {
+        if !copies::is_open()
+            && let Some(due) = self.manager.store().due_copy()
+        {
+            copies::begin(due);
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        copies::advance(1 + self.rounds % MAX_COPY_TURN);
     }
 
     fn remove_ended(&mut self) {

@@ -15,13 +15,14 @@
 //! | the machine: execution service, reaper, processes | `machine` |
 //! | clients, and what the instance has promised to them | `client` |
 //! | connections that delay, split and lose | `network` |
-//! | a disk with a page cache; `SQLite`'s file system on it | `disk`, `vfs` |
+//! | a disk with a page cache; `SQLite`'s file system on it, and copies of the store's log by a thread | `disk`, `vfs`, `copies`, `turns` |
 //! | all of it together, and what a step does | `world`, `steps` |
 //! | the invariants | `check` |
 
 mod check;
 mod client;
 mod connection;
+mod copies;
 mod daemon;
 mod disk;
 mod hooks;
@@ -33,6 +34,7 @@ mod scheduling;
 mod script;
 mod site;
 mod steps;
+mod turns;
 mod vfs;
 #[path = "../../exec/tests/support/virtual_kernel.rs"]
 mod virtual_kernel;

@@ -1,7 +1,7 @@
 //! The file system of `SQLite` in this process: the [`Disk`] of the current thread.
 //!
 //! [`register`] makes it the default, so the production store opens its database on it as it does on a real file system.
-//! Files, locks and the shared memory of WAL mode follow `sqlite3.h`; a second connection of the same thread sees the
+//! Files, locks and the shared memory of WAL mode follow `sqlite3.h`; a second connection of the same run sees the
 //! locks of the first one.
 #![expect(
     unsafe_code,
@@ -12,11 +12,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::Once;
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use rusqlite::ffi;
 
 use crate::disk::{Disk, Fault};
+use crate::turns;
 
 /// The lock of WAL mode that a writer holds (`WAL_WRITE_LOCK`).
 const WRITE_LOCK: usize = 0;
@@ -64,12 +65,46 @@ struct FileSystem {
 }
 
 thread_local! {
-    static FILE_SYSTEM: RefCell<FileSystem> = RefCell::default();
+    /// That of this run, which the thread of a copy shares.
+    static FILE_SYSTEM: RefCell<Arc<Mutex<FileSystem>>> = RefCell::default();
+}
+
+/// The file system of a thread.
+#[derive(Clone)]
+pub struct Handover(Arc<Mutex<FileSystem>>);
+
+/// The file system of this thread, for another one of the same run.
+pub fn hand_over() -> Handover {
+    Handover(FILE_SYSTEM.with_borrow(Arc::clone))
+}
+
+impl Handover {
+    /// Makes it the file system of this thread.
+    pub fn take(self) {
+        FILE_SYSTEM.set(self.0);
+    }
+}
+
+fn with_system<T>(work: impl FnOnce(&mut FileSystem) -> T) -> T {
+    let system = FILE_SYSTEM.with_borrow(Arc::clone);
+    // A panic is reported by the run.
+    let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
+    work(&mut system)
 }
 
 /// Calls a function with the disk of this thread.
 pub fn with_disk<T>(work: impl FnOnce(&mut Disk) -> T) -> T {
-    FILE_SYSTEM.with_borrow_mut(|system| work(&mut system.disk))
+    with_system(|system| work(&mut system.disk))
+}
+
+/// Syncs a file by a descriptor that `SQLite` does not have.
+///
+/// # Errors
+///
+/// A fault is armed, or the process is killed.
+pub fn sync_file(name: &str) -> Result<(), Fault> {
+    turns::pause();
+    with_disk(|disk| disk.sync(name))
 }
 
 /// Replaces the disk of this thread by an empty one. No connection to a database on it may be open.
@@ -125,13 +160,13 @@ unsafe fn with<T>(
 ) -> T {
     // SAFETY: `open` has put a handle into the file, and only `close` frees it.
     let handle = unsafe { &*(*file.cast::<OpenFile>()).handle };
-    FILE_SYSTEM.with_borrow_mut(|system| work(handle, system))
+    with_system(|system| work(handle, system))
 }
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: SQLite closes a file once, and `open` has made its handle by `Box::into_raw`.
     let handle = unsafe { Box::from_raw((*file.cast::<OpenFile>()).handle) };
-    FILE_SYSTEM.with_borrow_mut(|system| {
+    with_system(|system| {
         if let Some(locks) = system.locks.get_mut(&handle.name) {
             locks.levels.remove(&handle.connection);
         }
@@ -175,6 +210,7 @@ unsafe extern "C" fn write(
     length: c_int,
     at: ffi::sqlite3_int64,
 ) -> c_int {
+    turns::pause();
     // SAFETY: SQLite passes a buffer of this length.
     let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), offset(length.into())) };
     // SAFETY: as for every method of an open file.
@@ -197,6 +233,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
+    turns::pause();
     // SAFETY: as for every method of an open file.
     unsafe { with(file, |handle, system| code(system.disk.sync(&handle.name))) }
 }
@@ -435,7 +472,7 @@ unsafe extern "C" fn open(
     }
     // SAFETY: SQLite passes null, for a temporary file, or a name.
     let name = unsafe { text(name) };
-    let handle = FILE_SYSTEM.with_borrow_mut(|system| {
+    let handle = with_system(|system| {
         system.last_connection += 1;
         let connection = system.last_connection;
         let is_temporary = name.is_none() || flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
@@ -593,11 +630,13 @@ pub fn open_snapshot(path: &str) -> rusqlite::Result<rusqlite::Connection> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::path::Path;
 
-    use penstock_store::{Store, Synchronous};
+    use penstock_store::{LogLimits, Store, Synchronous};
 
     use super::*;
+    use crate::disk::Faults;
     use crate::random::Random;
 
     fn open() -> Result<Store, penstock_store::Error> {
@@ -694,5 +733,95 @@ mod tests {
         reader.execute_batch("COMMIT").unwrap();
         assert_eq!(seen(&reader), "2");
         assert!(reader.execute_batch("DELETE FROM meta").is_err());
+    }
+
+    /// Ends the process that uses a store, and then the power fails.
+    fn lose_power_of(store: Store, seed: u64) {
+        with_disk(Disk::kill);
+        drop(store);
+        with_disk(|disk| {
+            disk.revive();
+            disk.lose_power(&mut Random::new(seed));
+        });
+    }
+
+    #[test]
+    fn a_commit_that_follows_pages_of_a_failed_sync_survives_a_power_failure() {
+        for seed in 0..20 {
+            format_disk();
+            let mut store = open().unwrap();
+            store.set_meta("a", "1").unwrap();
+            store.commit().unwrap();
+            store.set_meta("b", "1").unwrap();
+            with_disk(|disk| {
+                disk.faults.sync_error_after = Some(0);
+                disk.faults.failing_after_sync = 8;
+            });
+            assert!(store.commit().unwrap_err().is_input_output());
+            assert!(store.has_doubtful_commit());
+            with_disk(Disk::kill);
+            drop(store);
+            with_disk(|disk| {
+                disk.revive();
+                disk.faults = Faults::default();
+            });
+            // It recovers the log, and keeps it from restarting.
+            let reader = open_snapshot("/store").unwrap();
+            let mut store = open().unwrap();
+            store.set_meta("c", "1").unwrap();
+            store.commit().unwrap();
+            drop(reader);
+            lose_power_of(store, seed);
+            let store = open().unwrap();
+            assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
+            assert_eq!(
+                store.meta("c").unwrap().as_deref(),
+                Some("1"),
+                "seed {seed}"
+            );
+        }
+    }
+
+    #[test]
+    fn pages_whose_copy_was_not_synced_are_copied_again_while_another_program_reads() {
+        format_disk();
+        let mut store = open().unwrap();
+        let piece = LogLimits {
+            piece: 1,
+            restart: 1 << 10,
+            rest: 1,
+            max: 1 << 10,
+        };
+        store.set_log_limits(piece);
+        store.sync_copies_by(Path::new("/store"), || Err(io::Error::other("I/O error")));
+        for key in ["a", "b", "c"] {
+            store.set_meta(key, "1").unwrap();
+            store.commit().unwrap();
+        }
+        let reader = open_snapshot("/store").unwrap();
+        store.set_meta("d", "1").unwrap();
+        store.commit().unwrap();
+        store.run_due_checkpoint();
+        assert!(store.commit().is_ok());
+        store.set_meta("e", "1").unwrap();
+        assert!(store.commit().unwrap_err().is_input_output());
+        with_disk(|disk| {
+            disk.faults.sync_error_after = Some(0);
+            assert!(disk.sync("/store").is_err());
+        });
+        drop(store);
+        let mut store = open().unwrap();
+        drop(reader);
+        store.set_log_limits(piece);
+        for key in ["f", "g", "h"] {
+            store.set_meta(key, "1").unwrap();
+            store.commit().unwrap();
+            store.run_due_checkpoint();
+        }
+        lose_power_of(store, 1);
+        let store = open().unwrap();
+        for key in ["a", "b", "c", "d", "f", "g", "h"] {
+            assert_eq!(store.meta(key).unwrap().as_deref(), Some("1"), "{key}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
@@ -61,7 +61,7 @@ struct Log {
     length: AtomicU64,
     /// The pages of it that were copied by the last checkpoint.
     copied: AtomicU64,
-    /// Held during a copy by the thread.
+    /// Held during a copy by the thread and its sync.
     copying: Mutex<()>,
     /// Whether the writer waits for the end of that copy.
     is_awaited: AtomicBool,
@@ -76,8 +76,12 @@ impl Log {
         length.saturating_sub(self.copied.load(Ordering::Acquire))
     }
 
-    /// Copies the log by a connection, as far as readers permit.
+    /// Copies the log by a connection, as far as readers permit. After a failure nothing is copied: the log would restart
+    /// when all of it counts as copied, and the database may lack pages.
     fn copy(&self, connection: &Connection) -> Result<(), Error> {
+        if self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         match copy(connection) {
             Ok(Some(pages)) => {
                 self.copied.store(pages.copied, Ordering::Release);
@@ -158,8 +162,8 @@ impl fmt::Debug for DatabaseFile {
 /// The maker of the checkpoints.
 #[derive(Debug)]
 enum Worker {
-    /// By calls of [`Checkpoints::run_due`].
-    Calls { connection: Connection },
+    /// By calls of [`Checkpoints::take_due`].
+    Calls { connection: Arc<Mutex<Connection>> },
     /// By a thread that is started for the first one.
     Unstarted { connection: Connection },
     /// By a thread.
@@ -178,8 +182,10 @@ pub(crate) struct Checkpoints {
     limits: LogLimits,
     worker: Worker,
     file: Option<Arc<DatabaseFile>>,
-    /// Whether a checkpoint is due for [`run_due`](Self::run_due).
+    /// Whether a checkpoint is due for [`take_due`](Self::take_due).
     is_due: AtomicBool,
+    /// Waits for the end of a copy that was taken.
+    wait: Option<fn()>,
     /// The length of the log when the last checkpoint was requested.
     requested: u64,
     /// The length of the log when the writer has copied a rest.
@@ -201,8 +207,9 @@ impl Checkpoints {
         Self::new(writer, worker, Some(Arc::new(file)))
     }
 
-    /// Checkpoints by calls of [`run_due`](Self::run_due).
+    /// Checkpoints by calls of [`take_due`](Self::take_due).
     pub(crate) fn by_calls(writer: &mut Connection, connection: Connection) -> Result<Self, Error> {
+        let connection = Arc::new(Mutex::new(connection));
         Self::new(writer, Worker::Calls { connection }, None)
     }
 
@@ -228,6 +235,7 @@ impl Checkpoints {
             worker,
             file,
             is_due: AtomicBool::new(false),
+            wait: None,
             requested: 0,
             rest_copied: 0,
             forced: 0,
@@ -309,17 +317,29 @@ impl Checkpoints {
         }
     }
 
-    /// Makes the checkpoint that is due, if these are made by calls. A failure is reported by the next commit.
-    pub(crate) fn run_due(&self) {
-        if let Worker::Calls { connection } = &self.worker
-            && self.is_due.swap(false, Ordering::AcqRel)
-        {
-            let task = Task {
+    /// Takes the copy that is due, if these are made by calls.
+    pub(crate) fn take_due(&self) -> Option<DueCopy> {
+        let Worker::Calls { connection } = &self.worker else {
+            return None;
+        };
+        self.is_due.swap(false, Ordering::AcqRel).then(|| DueCopy {
+            task: Task {
                 log: Arc::clone(&self.log),
                 limits: self.limits,
                 file: self.file.clone(),
-            };
-            task.run(connection);
+            },
+            connection: Arc::clone(connection),
+        })
+    }
+
+    /// Has a function wait for the end of a copy that was taken.
+    pub(crate) fn wait_by(&mut self, wait: fn()) {
+        self.wait = Some(wait);
+    }
+
+    fn wait_for_copy(&self) {
+        if let Some(wait) = self.wait {
+            wait();
         }
     }
 
@@ -338,13 +358,19 @@ impl Checkpoints {
         if is_too_long {
             self.forced = length;
             self.log.is_awaited.store(true, Ordering::Release);
+            self.wait_for_copy();
             let copying = self.log.copying.lock();
             let _copying = copying.unwrap_or_else(PoisonError::into_inner);
             self.log.is_awaited.store(false, Ordering::Release);
             self.log.copy(writer)
         } else if is_short {
+            // The thread may not have synced its copy: the log must not restart before.
+            let _copying = match self.log.copying.try_lock() {
+                Ok(copying) => copying,
+                Err(TryLockError::Poisoned(error)) => error.into_inner(),
+                Err(TryLockError::WouldBlock) => return Ok(()),
+            };
             self.rest_copied = length;
-            // Without an effect during a copy by the thread.
             self.log.copy(writer)
         } else {
             Ok(())
@@ -353,6 +379,7 @@ impl Checkpoints {
 
     /// Ends the thread, and closes its connection. The writer's is to be closed before the returned file.
     pub(crate) fn stop(self) -> Stopped {
+        self.wait_for_copy();
         if let Worker::Thread { requests, thread } = self.worker {
             drop(requests);
             // A panic was reported by its hook.
@@ -362,6 +389,22 @@ impl Checkpoints {
             has_failed: self.log.has_failed.load(Ordering::Acquire),
             _file: self.file,
         }
+    }
+}
+
+/// A copy of the log that is due, for simulation: a thread makes it otherwise.
+#[derive(Debug)]
+pub struct DueCopy {
+    task: Task,
+    connection: Arc<Mutex<Connection>>,
+}
+
+impl DueCopy {
+    /// Makes the copy. The next commit reports a failure.
+    pub fn run(self) {
+        let connection = self.connection.lock();
+        self.task
+            .run(&connection.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -393,13 +436,12 @@ impl Task {
         for _ in 0..MAX_COPIES {
             let copying = self.log.copying.lock();
             let copying = copying.unwrap_or_else(PoisonError::into_inner);
-            let copied = self.log.copy(connection);
-            drop(copying);
-            let copied = copied.and_then(|()| self.sync());
+            let copied = self.log.copy(connection).and_then(|()| self.sync());
             if let Err(error) = copied {
                 self.log.fail(error);
                 return;
             }
+            drop(copying);
             let length = self.log.length.load(Ordering::Acquire);
             let rest = self.log.uncopied();
             let is_awaited = self.log.is_awaited.load(Ordering::Acquire);

@@ -9,12 +9,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 
-use crate::checkpoint::{self, Checkpoints, LogLimits};
+use crate::checkpoint::{self, Checkpoints, DueCopy, LogLimits};
 use crate::error::Error;
 use crate::generation::{self, Counter, Files, Progress};
 use crate::log_space::LogSpace;
-use crate::schema::{self, Synchronous};
-use crate::space;
+use crate::schema::{self, OldLog, Synchronous};
+use crate::{old_log, space};
 
 /// With `synchronous=normal`: the number of commits after which the log is copied into the database, which makes them
 /// survive a power failure.
@@ -30,6 +30,7 @@ pub(crate) struct Database {
     /// Whether a transaction is open.
     open: bool,
     synchronous: Synchronous,
+    old_log: OldLog,
     progress: Progress,
     /// The files of the database; `None` for one in memory.
     files: Option<DatabaseFiles>,
@@ -96,7 +97,7 @@ impl Database {
     }
 
     /// Opens or creates the database at a path, without the counter beside it, and with checkpoints by calls of
-    /// [`run_due_checkpoint`](Self::run_due_checkpoint); or one in memory.
+    /// [`due_copy`](Self::due_copy); or one in memory.
     pub(crate) fn open_without_counter(
         path: &Path,
         synchronous: Synchronous,
@@ -128,8 +129,10 @@ impl Database {
     }
 
     fn prepare(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
-        schema::prepare(&connection, synchronous)?;
-        Self::with(connection, synchronous)
+        let old_log = schema::prepare(&connection, synchronous)?;
+        let mut database = Self::with(connection, synchronous)?;
+        database.old_log = old_log;
+        Ok(database)
     }
 
     fn with(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
@@ -139,6 +142,7 @@ impl Database {
             connection,
             open: false,
             synchronous,
+            old_log: OldLog::Adopted,
             progress,
             files: None,
             checkpoints: None,
@@ -196,10 +200,15 @@ impl Database {
         checkpoints.map_or(0, Checkpoints::log_pages)
     }
 
-    /// Makes the checkpoint that is due, if no thread makes them. The next commit reports a failure.
-    pub(crate) fn run_due_checkpoint(&self) {
-        if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.run_due();
+    /// Takes the copy of the log that is due, if no thread makes it.
+    pub(crate) fn due_copy(&self) -> Option<DueCopy> {
+        self.checkpoints.as_ref().and_then(Checkpoints::take_due)
+    }
+
+    /// Has a function wait for the end of a copy that was taken, for simulation.
+    pub(crate) fn wait_for_copies_by(&mut self, wait: fn()) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.wait_by(wait);
         }
     }
 
@@ -321,6 +330,10 @@ impl Database {
             self.execute("BEGIN IMMEDIATE")
                 .map_err(|source| Error::new("cannot begin a transaction", &source))?;
             self.open = true;
+            if self.old_log == OldLog::Found {
+                old_log::adopt(&self.connection)?;
+                self.old_log = OldLog::Adopted;
+            }
             let pages = self.log_pages();
             if let Some(files) = &mut self.files {
                 files.log.extend(pages);
@@ -384,6 +397,8 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
         | OpenFlags::SQLITE_OPEN_URI;
     Connection::open_with_flags(path, flags)
         .and_then(|connection| {
+            // A start makes the log durable before it copies it.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             connection.busy_timeout(Duration::ZERO)?;
             connection
                 .execute_batch("BEGIN IMMEDIATE; UPDATE store SET generation = generation; COMMIT")

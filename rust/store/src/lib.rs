@@ -28,6 +28,7 @@ mod error;
 mod generation;
 mod log_space;
 pub mod maintenance;
+mod old_log;
 mod records;
 mod schema;
 mod space;
@@ -39,7 +40,7 @@ use std::path::Path;
 use penstock_jobspec::job_id::JobId;
 use rusqlite::params;
 
-pub use checkpoint::LogLimits;
+pub use checkpoint::{DueCopy, LogLimits};
 use common_events::Run;
 use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs};
@@ -72,7 +73,7 @@ impl Store {
     }
 
     /// Opens or creates the database at `path` without the counter beside it, for simulation: the path may be one of a file
-    /// system that only `SQLite` has, and [`run_due_checkpoint`](Self::run_due_checkpoint) makes the checkpoints.
+    /// system that only `SQLite` has, and [`due_copy`](Self::due_copy) returns the checkpoints.
     ///
     /// # Errors
     ///
@@ -127,9 +128,22 @@ impl Store {
         self.database.log_pages()
     }
 
-    /// Makes the checkpoint that is due, if no thread makes them. The next commit reports a failure.
+    /// Takes the copy of the log into the database that is due, if no thread makes it.
+    pub fn due_copy(&self) -> Option<DueCopy> {
+        self.database.due_copy()
+    }
+
+    /// Makes the copy of the log that is due, if no thread makes it. The next commit reports a failure.
     pub fn run_due_checkpoint(&self) {
-        self.database.run_due_checkpoint();
+        if let Some(due) = self.due_copy() {
+            due.run();
+        }
+    }
+
+    /// Has a function wait for the end of a copy that was [taken](Self::due_copy), for simulation: otherwise a thread is waited
+    /// for.
+    pub fn wait_for_copies_by(&mut self, wait: fn()) {
+        self.database.wait_for_copies_by(wait);
     }
 
     /// Checks that the existing database at `path` can be written now: a lock that another process holds is not waited for.

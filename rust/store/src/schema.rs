@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::{Error, checkpoint};
+use crate::{Error, checkpoint, old_log};
 
 /// When a commit is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,9 +139,17 @@ DELETE FROM open_submissions;
 COMMIT;
 ";
 
+/// Whether the log that a start has found may be followed by commits: see [`old_log`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OldLog {
+    Adopted,
+    /// Another program holds a lock: the next transaction adopts the log.
+    Found,
+}
+
 /// Configures the connection, brings the tables to the format of this program, and discards submissions that are not
 /// complete.
-pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<(), Error> {
+pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<OldLog, Error> {
     let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(wrap)?;
     // The writer knows which jobs refer to a jobspec. SQLite would look for each removed one in all jobs.
@@ -159,9 +167,15 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     connection
         .pragma_update(None, "journal_size_limit", MAX_LOG_BYTES)
         .map_err(wrap)?;
-    copy_old_log(connection)?;
+    match copy_old_log(connection) {
+        Ok(()) => {}
+        // Reads need no lock.
+        Err(error) if error.is_busy() && is_prepared(connection)? => return Ok(OldLog::Found),
+        Err(error) => return Err(error),
+    }
     migrate(connection)?;
-    discard_open_submissions(connection)
+    discard_open_submissions(connection)?;
+    Ok(OldLog::Adopted)
 }
 
 /// Sets how often the database is synced.
@@ -173,9 +187,19 @@ fn set_synchronous(connection: &Connection, synchronous: Synchronous) -> rusqlit
     connection.pragma_update(None, "synchronous", level)
 }
 
-/// Copies the log of a process that was killed into the database. After a failed sync the page cache has what the disk lacks,
-/// and no later sync writes it: new commits must not follow such pages in the log.
+/// Makes the log that the start finds durable, and copies it into the database: see [`old_log`].
 fn copy_old_log(connection: &Connection) -> Result<(), Error> {
+    let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
+    let mode: String = connection
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .map_err(wrap)?;
+    if mode != "wal" {
+        return Ok(());
+    }
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(wrap)?;
+    let adopted = old_log::adopt(connection);
+    connection.execute_batch("ROLLBACK").map_err(wrap)?;
+    adopted?;
     match checkpoint::copy(connection) {
         // It can be copied later.
         Err(error) if !error.is_disk_full() && !error.is_busy() => Err(error),
@@ -183,18 +207,26 @@ fn copy_old_log(connection: &Connection) -> Result<(), Error> {
     }
 }
 
+/// Whether the tables have the format of this program, and all submissions are complete.
+fn is_prepared(connection: &Connection) -> Result<bool, Error> {
+    Ok(format_version(connection)? == FORMAT_VERSION && !has_open_submissions(connection)?)
+}
+
 /// Lets a database that this connection creates, or that a `VACUUM` of it writes, release free pages.
 pub(crate) fn let_pages_be_released(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
 }
 
+fn has_open_submissions(connection: &Connection) -> Result<bool, Error> {
+    let query = "SELECT EXISTS (SELECT 1 FROM open_submissions)";
+    connection
+        .query_row(query, [], |row| row.get(0))
+        .map_err(|source| Error::new("cannot prepare the database", &source))
+}
+
 fn discard_open_submissions(connection: &Connection) -> Result<(), Error> {
     let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
-    let query = "SELECT EXISTS (SELECT 1 FROM open_submissions)";
-    let has_any = connection
-        .query_row(query, [], |row| row.get::<_, bool>(0))
-        .map_err(wrap)?;
-    if !has_any {
+    if !has_open_submissions(connection)? {
         return Ok(());
     }
     connection

@@ -129,6 +129,58 @@ fn the_log_of_a_killed_process_is_copied_at_the_start() {
 }
 
 #[test]
+fn a_log_that_another_program_reads_is_adopted_by_the_next_process() {
+    let folder = Folder::new("adopted");
+    let mut store = Store::open_without_counter(&folder.database(), Synchronous::Full).unwrap();
+    store.set_log_limits(LIMITS);
+    add_job(&mut store, 1);
+    let reader = Connection::open(folder.database()).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM events")
+        .unwrap();
+    for id in 2..=50 {
+        add_job(&mut store, id);
+        store.run_due_checkpoint();
+    }
+    let pages = store.log_pages();
+    drop(store);
+    // The pages before the state that is read count as copied.
+    let mut store = Store::open_without_counter(&folder.database(), Synchronous::Full).unwrap();
+    add_job(&mut store, 51);
+    assert!(store.log_pages() > pages);
+    for id in 1..=51 {
+        assert_eq!(store.eventlog(JobId::new(id)).unwrap(), "a\n");
+    }
+    let seen = reader.query_row("SELECT count(*) FROM events", [], |row| row.get(0));
+    assert_eq!(seen, Ok(1));
+    reader.execute_batch("COMMIT").unwrap();
+    store.set_log_limits(LIMITS);
+    for id in 52..=80 {
+        add_job(&mut store, id);
+        store.run_due_checkpoint();
+    }
+    assert!(store.log_pages() < pages);
+}
+
+#[test]
+fn a_locked_log_is_adopted_by_the_first_transaction() {
+    let folder = Folder::new("locked");
+    let mut store = Store::open_without_counter(&folder.database(), Synchronous::Full).unwrap();
+    add_job(&mut store, 1);
+    let other = Connection::open(folder.database()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(store);
+    let mut store = Store::open_without_counter(&folder.database(), Synchronous::Full).unwrap();
+    assert_eq!(store.eventlog(JobId::new(1)).unwrap(), "a\n");
+    let rejected = store.append_events(JobId::new(2), 0, "a\n");
+    assert!(rejected.unwrap_err().is_busy());
+    store.roll_back().unwrap();
+    other.execute_batch("ROLLBACK").unwrap();
+    add_job(&mut store, 2);
+    assert_eq!(store.eventlog(JobId::new(2)).unwrap(), "a\n");
+}
+
+#[test]
 fn the_blocks_that_the_log_has_in_advance_are_no_pages() {
     let folder = Folder::new("blocks");
     let mut store = Store::open(&folder.database(), Synchronous::Full).unwrap();
