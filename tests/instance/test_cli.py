@@ -164,7 +164,7 @@ def test_resources_are_listed_by_state(sim):
     (drained,) = objects(sim, "resource", "drain")
     assert (drained["ranks"], drained["reason"]) == ("3", "it smokes")
     again = sim.penstock("resource", "drain", "node3", "other")
-    assert again.returncode == 0
+    assert (again.returncode, "already drained" in again.stderr) == (1, True)
     assert objects(sim, "resource", "drain")[0]["reason"] == "it smokes"
     assert sim.penstock("resource", "undrain", "0").returncode == 1
     assert sim.lines("resource", "status")[1].split()[:3] == ["avail", "3", "0-2"]

@@ -91,7 +91,7 @@ def test_changes_are_sent_as_transitions_with_every_key(start, tmp_path):
             assert read()["up"] == "0-3"
             instance.lines("resource", "drain", "0-1", "dust")
             assert read() == {"down": "0-1"}
-            instance.lines("resource", "drain", "1-2", "more dust")
+            instance.lines("resource", "drain", "--update", "1-2", "more dust")
             assert read() == {"down": "2"}
             instance.lines("resource", "undrain", "node[0-1]")
             assert read() == {"up": "0-1"}
@@ -119,13 +119,15 @@ def test_changes_are_sent_as_transitions_with_every_key(start, tmp_path):
             assert read() == {"down": "7"}
 
 
-def test_drains_are_idempotent_and_say_when_why_and_for_which_state(start):
+def test_drains_say_when_why_and_for_which_state(start):
     with start("--nodes=4") as instance:
         instance.lines("resource", "drain", "node[1-2]", "it", "smokes")
         (first,) = objects(instance, "resource", "drain")
         assert (first["state"], first["ranks"], first["reason"]) == ("drained", "1-2", "it smokes")
-        # Draining again changes nothing. --update sets a reason only on nodes without one.
-        instance.lines("resource", "drain", "1", "other")
+        # A drained node is an error. --update sets a reason only on nodes without one.
+        again = instance.penstock("resource", "drain", "0-1", "other")
+        assert (again.returncode, "rank 1 already drained: node1" in again.stderr) == (1, True)
+        assert "hint: --update drains the others, --force replaces the reason" in again.stderr
         instance.lines("resource", "drain", "3")
         instance.lines("resource", "drain", "--update", "2-3", "late")
         rows = {row["ranks"]: row for row in objects(instance, "resource", "drain")}
@@ -160,7 +162,7 @@ def test_every_invalid_target_is_reported_at_once(start):
         instance.lines("resource", "drain", "1")
         bad = instance.penstock("resource", "undrain", "0-2")
         assert bad.returncode == 1
-        assert "not drained: 0,2 (node[0,2])" in bad.stderr
+        assert "ranks 0,2 not drained: node[0,2]" in bad.stderr
         assert objects(instance, "resource", "drain")[0]["ranks"] == "1"
         instance.lines("resource", "undrain", "--force", "0-2", "clean", "now")
         assert objects(instance, "resource", "drain") == []

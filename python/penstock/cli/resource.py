@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import operator
 import sys
@@ -15,7 +16,7 @@ from penstock.cli import resource_eventlog
 from penstock.cli.queue_settings import check_queue, queue_constraint
 from penstock.cli.text import local_time, safe
 from penstock.client import Client
-from penstock.errors import Error, FormatError, UsageError
+from penstock.errors import Error, FormatError, RpcError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -332,7 +333,13 @@ def _drain(client: Client, args: argparse.Namespace) -> int:
     mode: DrainMode | None = "update" if args.update else None
     if args.force:
         mode = "overwrite" if args.force == 1 else "force-overwrite"
-    client.drain(args.targets, " ".join(args.reason), mode=mode)
+    try:
+        client.drain(args.targets, " ".join(args.reason), mode=mode)
+    except RpcError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        hint = "hint: --update drains the others, --force replaces the reason"
+        raise RpcError(error.errno, f"{error.strerror}\n{hint}") from error
     return 0
 
 

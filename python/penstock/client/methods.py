@@ -630,9 +630,13 @@ class Methods:
         """Drains targets (an idset of ranks, or a hostlist): no job is allocated there.
 
         Args:
-            targets: Ranks or hosts; those that are drained already stay as they are.
+            targets: Ranks or hosts.
             reason: Human-readable text.
-            mode: Another treatment of those that are drained already.
+            mode: The treatment of targets that are drained with a reason: `update` skips them,
+                `overwrite` replaces the reason, `force-overwrite` the time as well.
+
+        Raises:
+            OSError: With `EEXIST` and without `mode`, some are drained with a reason.
         """
         payload = {"targets": targets, "reason": reason}
         return void_call(topics.resource.DRAIN, payload | ({"mode": mode} if mode else {}))

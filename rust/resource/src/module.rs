@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use penstock_flux::broker::{GroupResponse, NameRequest};
-use penstock_flux::errno::{EBUSY, EINVAL, EIO, ENODATA, ENOSYS};
+use penstock_flux::errno::{EBUSY, EEXIST, EINVAL, EIO, ENODATA, ENOSYS};
 use penstock_flux::resource::{
     Drain, DrainRequest, ExpirationRequest, GrowRequest, HistoryRequest, HistoryResponse,
     JournalResponse, MonitorRequest, MonitorResponse, PropertyRequest, ReloadRequest,
@@ -442,19 +442,30 @@ impl ResourceModule {
 
     // --- administration
 
-    /// Drained targets keep their time and reason, unless `mode` says something else.
+    /// Targets that are drained with a reason are an error, unless `mode` says what becomes of them.
     pub(crate) fn drain(&mut self, request: &Message, now: f64) -> Handled {
         let payload: DrainRequest<'_> = request.read_request()?;
         let named = self.ledger.find(&payload.targets)?;
         let reason = payload.reason.map(Text::into_string).unwrap_or_default();
-        let drained = self.ledger.drains();
-        let new = &named - drained.ranks();
-        let (ranks, overwrite) = match payload.mode.as_deref() {
-            Some("update") if !reason.is_empty() => {
-                let without_reason = &named & &drained.without_reason();
-                (&new | &without_reason, Overwrite::Keep)
+        let drains = self.ledger.drains();
+        let without_reason = drains.without_reason();
+        let kept = || {
+            let mut ranks = &named - drains.ranks();
+            if !reason.is_empty() {
+                ranks.union_with(&(&named & &without_reason));
             }
-            None | Some("update") => (new, Overwrite::Keep),
+            (ranks, Overwrite::Keep)
+        };
+        let (ranks, overwrite) = match payload.mode.as_deref() {
+            None => {
+                let with_reason = &(&named & drains.ranks()) - &without_reason;
+                if !with_reason.is_empty() {
+                    let text = self.described(&with_reason, "already drained");
+                    return Err(RequestError::new(EEXIST, text));
+                }
+                kept()
+            }
+            Some("update") => kept(),
             Some("overwrite") => (named, Overwrite::Reason),
             Some("force-overwrite") => (named, Overwrite::All),
             Some(mode) => {
@@ -479,12 +490,12 @@ impl ResourceModule {
         let ranks = self.ledger.find(&payload.targets)?;
         let drained = self.ledger.drains().ranks();
         match payload.mode.as_deref() {
-            Some("force") => {}
+            // The last three are those of clients of Flux.
+            Some("force" | "update" | "overwrite" | "force-overwrite") => {}
             None => {
                 let others = &ranks - drained;
                 if !others.is_empty() {
-                    let hosts = self.ledger.targets_of(&others).hosts;
-                    let text = format!("not drained: {others} ({hosts})");
+                    let text = self.described(&others, "not drained");
                     return Err(RequestError::invalid(text));
                 }
             }
@@ -502,6 +513,13 @@ impl ResourceModule {
         let ranks = &ranks & drained;
         self.record_of(&ranks, change, now)?;
         Ok(Reply::Empty)
+    }
+
+    /// The state of targets as text for people: `ranks 1-2 not drained: node[1-2]`.
+    fn described(&self, ranks: &IdSet, state: &str) -> String {
+        let plural = if ranks.len() == 1 { "" } else { "s" };
+        let hosts = self.ledger.targets_of(ranks).hosts;
+        format!("rank{plural} {ranks} {state}: {hosts}")
     }
 
     pub(crate) fn grow(&mut self, request: &Message, now: f64) -> Handled {

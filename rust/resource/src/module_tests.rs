@@ -270,7 +270,7 @@ fn malformed_requests_are_rejected_by_key() {
             "resource.undrain",
             json!({"targets": "0-1"}),
             EINVAL,
-            "not drained: 0-1 (node[0-1])",
+            "ranks 0-1 not drained: node[0-1]",
         ),
         (
             "resource.undrain",
@@ -367,8 +367,14 @@ fn the_mode_says_what_becomes_of_drained_targets() {
     let drain = |targets: &str, reason: &str, mode: Value| json!({"targets": targets, "reason": reason, "mode": mode});
     let update = || "update".into();
     bench.rpc("resource.drain", &drain("node[1-2]", "smoke", Value::Null));
-    bench.rpc("resource.drain", &drain("1", "other", Value::Null));
+    let again = bench.rpc("resource.drain", &drain("0-2", "other", Value::Null));
+    let text = "ranks 1-2 already drained: node[1-2]".into();
+    assert_eq!(again, (EEXIST, text));
     bench.rpc("resource.drain", &drain("3", "", Value::Null));
+    for mode in [Value::Null, update()] {
+        let unchanged = bench.rpc("resource.drain", &drain("3", "", mode));
+        assert_eq!(unchanged, (0, Value::Null));
+    }
     bench.rpc("resource.drain", &drain("2-3", "", update()));
     assert_eq!(
         bench.instance.events.len(),
