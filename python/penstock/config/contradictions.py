@@ -41,14 +41,8 @@ def contradictions(config: Config) -> list[str]:
 
 def _check_queues(config: Config, problems: list[str]) -> None:
     default = config.policy.jobspec.defaults.system.queue
-    known = ", ".join(config.queues) or "none"
     if default is not None and default not in config.queues:
         problems.append(f"{DEFAULT_QUEUE}: {_unknown_queue(default, config)}")
-    if default is None and len(config.queues) > 1:
-        problems.append(
-            f"{DEFAULT_QUEUE}: expected a default queue, as there are several (RFC 33; known: "
-            f"{known})"
-        )
     for name, queue in config.queues.items():
         if not name:
             problems.append('queues: expected a name for each queue, found ""')
