@@ -215,6 +215,7 @@ class Broker:
         self._in_round = False
         # Whether any service may have output to post.
         self._nudged = False
+        self._subscribed = trio.Event()
         self._is_posting_output = False
         self._next_peer = 1
         # For the statistics.
@@ -474,6 +475,13 @@ class Broker:
     def subscribe(self, peer: int, prefix: str) -> None:
         """Sends a peer the events whose topic starts with `prefix`."""
         self._router.subscribe(peer, prefix)
+        self._subscribed.set()
+        self._subscribed = trio.Event()
+
+    async def wait_for_subscriber(self, topic: str) -> None:
+        """Returns when a peer is subscribed to events with this topic."""
+        while not self._router.has_subscriber(topic):
+            await self._subscribed.wait()
 
     def unsubscribe(self, peer: int, prefix: str) -> bool:
         """Removes one subscription. Returns whether there was one."""

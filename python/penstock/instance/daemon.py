@@ -25,6 +25,7 @@ from penstock.instance.config_reload import check_queues, merge
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.exec_process import ExecProcess
+from penstock.instance.heartbeat import Heartbeat
 from penstock.instance.hooks import HookService
 from penstock.instance.host import host_system, private_umask, raise_descriptor_limit
 from penstock.instance.internal_client import InternalClient
@@ -302,6 +303,8 @@ class Instance:
                 self._supervise(nursery, f"restarts of the {name}", restarts.run)
             self._supervise(nursery, "purge of output", self._output_purge.run)
             self._supervise(nursery, "log", self._log.run)
+            heartbeat = Heartbeat(self._broker, self._control)
+            self._supervise(nursery, "heartbeat", heartbeat.run)
             nursery.start_soon(self._watch_signals)
             self._start_execution(nursery)
             await nursery.start(self._broker.listen, listener, network)

@@ -39,6 +39,13 @@ struct Peer {
     counted: HashMap<u32, CountedRequests>,
 }
 
+impl Peer {
+    fn is_subscribed(&self, topic: &str) -> bool {
+        let mut prefixes = self.subscriptions.iter();
+        prefixes.any(|prefix| topic.starts_with(prefix.as_str()))
+    }
+}
+
 /// Outstanding requests of a guest with one matchtag, of which there is one unless the guest violates RFC 6.
 #[derive(Clone, Copy, Debug, Default)]
 struct CountedRequests {
@@ -348,6 +355,11 @@ impl Router {
         })
     }
 
+    /// Whether a peer is subscribed to events with this topic.
+    pub fn has_subscriber(&self, topic: &str) -> bool {
+        self.peers.values().any(|peer| peer.is_subscribed(topic))
+    }
+
     /// The peer that a route names.
     pub fn peer(&self, uuid: &[u8]) -> Option<PeerId> {
         self.by_uuid.get(uuid).copied()
@@ -629,10 +641,7 @@ impl Router {
             .peers
             .iter()
             .filter(|(_, peer)| !private || peer.credentials.is_owner())
-            .filter(|(_, peer)| {
-                let mut prefixes = peer.subscriptions.iter();
-                prefixes.any(|prefix| topic.starts_with(prefix.as_str()))
-            })
+            .filter(|(_, peer)| peer.is_subscribed(topic))
             .map(|(id, _)| *id)
             .collect();
         subscribers.sort_unstable();

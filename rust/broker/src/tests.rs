@@ -211,6 +211,7 @@ fn events_go_to_subscribers_by_prefix_in_sequence() {
     router.subscribe(1, "job-");
     router.subscribe(3, "job-exception");
     let event = Message::event("job-exception", "{}", 0);
+    assert!(router.has_subscriber("job-exception") && !router.has_subscriber("jobs"));
     let deliveries = router.route(2, vec![event.clone()]);
     let got: Vec<_> = deliveries
         .iter()

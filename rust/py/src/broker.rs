@@ -214,6 +214,10 @@ impl Router {
         self.0.unsubscribe(peer, prefix)
     }
 
+    fn has_subscriber(&self, topic: &str) -> bool {
+        self.0.has_subscriber(topic)
+    }
+
     fn peer(&self, route: &[u8]) -> Option<u32> {
         self.0.peer(route)
     }
