@@ -276,6 +276,57 @@ def test_the_log_of_resources_is_that_of_the_instance(flux):
     assert events[-1]["context"] | {"idset": "1", "reason": "for a test"} == events[-1]["context"]
 
 
+def test_a_drained_node_is_drained_again_only_if_the_command_says_so(flux):
+    flux("resource", "drain", "1")
+    flux("resource", "drain", "1", "smoke")
+    again = flux.run("resource", "drain", "0-1", "dust")
+    assert again.returncode == 1
+    assert "rank 1 already drained" in again.stderr
+    assert "Use --force" in again.stderr
+    flux("resource", "drain", "--update", "0-1", "dust")
+    shown = ("resource", "drain", "-no", "{ranks} {reason}")
+    assert sorted(flux(*shown).splitlines()) == ["0 dust", "1 smoke"]
+    flux("resource", "drain", "--force", "1", "flames")
+    assert "1 flames" in flux(*shown)
+    flux("resource", "undrain", "0")
+    assert "rank 0 not drained" in flux.run("resource", "undrain", "0-1").stderr
+    flux("resource", "undrain", "--force", "0")
+    flux("resource", "undrain", "--update", "0-1")
+    assert flux(*shown) == ""
+
+
+def test_without_a_default_queue_a_job_must_name_its_queue(flux):
+    flux("config", "load", stdin="[queues.debug]\n[queues.batch]\n")
+    flux("queue", "start", "--all")
+    assert "no queue is named" in flux.run("submit", "true").stderr
+    assert flux("run", "-q", "debug", "echo", "x") == "x\n"
+
+
+def test_events_at_intervals_let_clients_read_values_again(flux):
+    """`flux top` reads the resources again at each of them."""
+    assert flux("event", "sub", "--count=2", "heartbeat.pulse").split()[0] == "heartbeat.pulse"
+
+
+def test_each_line_of_one_task_has_a_label(flux):
+    job = flux("submit", "printf", "a\\nb\\n").strip()
+    assert flux("job", "attach", "--label-io", job) == "0: a\n0: b\n"
+
+
+def test_the_jobspec_is_there_as_submitted(flux):
+    job = flux("submit", "--job-name=named", "true").strip()
+    document = json.loads(flux("job", "info", "--original", job, "jobspec"))
+    assert document["attributes"]["system"]["job"]["name"] == "named"
+
+
+def test_names_of_files_have_ids_as_the_locale_shows_them(flux, monkeypatch):
+    (flux.directory / "script.sh").write_text("#!/bin/sh\necho said\n")
+    monkeypatch.setenv("LC_ALL", "C")
+    job = flux("batch", "-n1", "script.sh").strip()
+    assert job.isascii()
+    flux("job", "wait-event", "--timeout=100", job, "clean")
+    assert (flux.directory / f"flux-{job}.out").read_text() == "said\n"
+
+
 def test_resources_are_those_of_a_file(flux):
     first = flux("R", "encode", "--hosts=node0", "--ranks=0", "--cores=0-3")
     (flux.directory / "R").write_text(first)

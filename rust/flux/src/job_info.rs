@@ -14,7 +14,7 @@ pub const WAITCREATE: i64 = 1;
 pub struct LookupRequest<'a> {
     /// The job.
     pub id: JobId,
-    /// Names of documents: `eventlog`, `jobspec`, `R`, `guest.exec.eventlog`, `guest.input`, `guest.output` (RFC 16).
+    /// Names of documents: `eventlog`, `jobspec`, `J`, `R`, `guest.exec.eventlog`, `guest.input`, `guest.output` (RFC 16).
     #[serde(borrow)]
     pub keys: Vec<Text<'a>>,
     /// Flags of the lookup.

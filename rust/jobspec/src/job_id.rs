@@ -42,6 +42,15 @@ impl JobId {
 
     /// Returns the form shown to users: `ƒ` and base 58.
     pub fn f58(self) -> String {
+        self.base58("ƒ")
+    }
+
+    /// Returns the same with `f` in the place of `ƒ`, for locales without it.
+    pub fn f58_plain(self) -> String {
+        self.base58("f")
+    }
+
+    fn base58(self, prefix: &str) -> String {
         let mut digits = Vec::with_capacity(12);
         let mut left = self.0;
         loop {
@@ -54,7 +63,7 @@ impl JobId {
                 break;
             }
         }
-        let mut text = String::from("ƒ");
+        let mut text = String::from(prefix);
         text.extend(digits.iter().rev().map(|digit| char::from(*digit)));
         text
     }

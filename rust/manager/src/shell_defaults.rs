@@ -3,9 +3,12 @@
 use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value, json};
 
+/// A word of output templates: the job's id in ASCII.
+pub(crate) const F58_PLAIN: &str = "{{id.f58plain}}";
+
 /// Adds the defaults of Flux's shell to a jobspec: clients can write to the standard input of its tasks, output is
-/// retained by task, a task that a signal has ended counts with the exit code of a shell, and several tasks, or brokers, have PMI. An
-/// invalid jobspec stays as it is.
+/// retained by task, a task that a signal has ended counts with the exit code of a shell, and several tasks, or brokers, have PMI, and the
+/// names of output files have ids in the form that clients in the job's locale show. An invalid jobspec stays as it is.
 pub(crate) fn add(text: String) -> String {
     let Ok(jobspec) = Jobspec::from_json(&text) else {
         return text;
@@ -32,6 +35,9 @@ pub(crate) fn add(text: String) -> String {
     if jobspec.ntasks() > 1 && !has(options.get("pty")) {
         label_output(options);
     }
+    if shows_ids_in_ascii(&jobspec) {
+        name_output_in_ascii(options);
+    }
     document.to_string()
 }
 
@@ -53,6 +59,40 @@ fn add_input(options: &mut Value) {
         && stdin.is_empty()
     {
         stdin.insert("type".to_owned(), "service".into());
+    }
+}
+
+/// Whether clients with the environment of the job show ids in ASCII: in a locale of another character set than UTF-8, or on
+/// request.
+fn shows_ids_in_ascii(jobspec: &Jobspec) -> bool {
+    let Some(environment) = jobspec.attribute("system.environment") else {
+        return false;
+    };
+    let variable = |name: &str| {
+        let value = environment.get(name)?.as_str()?;
+        (!value.is_empty()).then_some(value)
+    };
+    // The first one decides (POSIX, 8.2).
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(variable);
+    let is_utf8 = locale.is_some_and(|name| {
+        let name = name.to_ascii_lowercase();
+        name.ends_with("utf-8") || name.ends_with("utf8")
+    });
+    !is_utf8 || variable("FLUX_F58_FORCE_ASCII").is_some()
+}
+
+fn name_output_in_ascii(options: &mut Value) {
+    for stream in ["stdout", "stderr"] {
+        let stream = options
+            .get_mut("output")
+            .and_then(|output| output.get_mut(stream));
+        if let Some(Value::String(path)) = stream.and_then(|stream| stream.get_mut("path")) {
+            for word in ["{{id}}", "{{jobid}}", "{{id.f58}}"] {
+                *path = path.replace(word, F58_PLAIN);
+            }
+        }
     }
 }
 
@@ -147,6 +187,43 @@ mod tests {
     fn invalid_jobspecs_stay_as_they_are() {
         for text in ["{}", "[", "7"] {
             assert_eq!(add(text.to_owned()), text);
+        }
+    }
+
+    #[test]
+    fn names_of_files_have_ids_as_clients_in_the_locale_show_them() {
+        let path = |environment: &Value| {
+            let jobspec = json!({
+                "version": 1,
+                "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
+                "tasks": [{"command": ["cat"], "slot": "task", "count": {"per_slot": 1}}],
+                "attributes": {"system": {
+                    "duration": 0,
+                    "environment": environment,
+                    "shell": {"options": {"output": {"stdout": {"path": "a-{{id}}.{{id.dec}}"}}}},
+                }},
+            });
+            let document: Value = serde_json::from_str(&add(jobspec.to_string())).unwrap();
+            let options = &document["attributes"]["system"]["shell"]["options"];
+            options["output"]["stdout"]["path"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let (plain, as_given) = ("a-{{id.f58plain}}.{{id.dec}}", "a-{{id}}.{{id.dec}}");
+        for (environment, expected) in [
+            (json!({}), plain),
+            (json!({"LC_ALL": "C"}), plain),
+            (json!({"LC_ALL": "C", "LANG": "de_DE.UTF-8"}), plain),
+            (json!({"LANG": "en_US.ISO-8859-1"}), plain),
+            (json!({"LC_ALL": "", "LC_CTYPE": "C.UTF-8"}), as_given),
+            (json!({"LANG": "en_US.utf8"}), as_given),
+            (
+                json!({"LANG": "C.UTF-8", "FLUX_F58_FORCE_ASCII": "1"}),
+                plain,
+            ),
+        ] {
+            assert_eq!(path(&environment), expected, "{environment}");
         }
     }
 }

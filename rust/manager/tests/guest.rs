@@ -170,6 +170,10 @@ fn output_is_watched_by_way_of_the_execution_service() {
     assert_eq!(events(&out), data("stderr", "e"));
     let out = output(&mut bench, &request, "stdout", "qQ==");
     assert_eq!(events(&out), data("stdout", "é"));
+    // A client labels each event: a line is an event.
+    let out = output(&mut bench, &request, "stdout", &BASE64.encode("b\n\nc"));
+    let lines = ["b\n", "\n", "c"].map(|line| data("stdout", line).remove(0));
+    assert_eq!(events(&out), lines);
     let out = output(&mut bench, &request, "stdout", "/w==");
     let context = json!({"stream": "stdout", "rank": "0", "encoding": "base64", "data": "/w=="});
     assert_eq!(events(&out), [("data".to_owned(), context)]);

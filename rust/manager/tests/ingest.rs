@@ -395,10 +395,11 @@ fn submissions_of_equal_texts_share_one_jobspec_until_the_last_job_is_purged() {
         assert_eq!(text.is_some(), index == 0, "after the purge of job {index}");
     }
     let (id, _) = bench.submit(&json!({}));
-    let lookup = json!({"id": id, "keys": ["jobspec"]});
+    let lookup = json!({"id": id, "keys": ["jobspec", "J"]});
     let found = body(&bench.request("job-info.lookup", &lookup)[0]);
-    let found: Value = serde_json::from_str(found["jobspec"].as_str().unwrap()).unwrap();
-    assert_eq!(found, jobspec(&json!({})));
+    let document: Value = serde_json::from_str(found["jobspec"].as_str().unwrap()).unwrap();
+    assert_eq!(document, jobspec(&json!({})));
+    assert_eq!(found["J"], signed(OWNER, &document));
 }
 
 #[test]

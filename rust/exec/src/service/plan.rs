@@ -558,7 +558,7 @@ impl<'a> Outputs<'a> {
         fill_in(template, |name| {
             self.value(name, placement).ok_or_else(|| {
                 format!(
-                    "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.dec, id.hex, \
+                    "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.f58plain, id.dec, id.hex, \
                      id.dothex, name, size, ntasks, nnodes, task.rank, task.id, taskid, task.local, task.localid, \
                      task.index, node.name, node.id, node.broker_rank, node.cores, node.ncores, node.gpus, tmpdir"
                 )
@@ -580,6 +580,7 @@ impl<'a> Outputs<'a> {
     fn value(&self, name: &str, placement: &TaskPlacement) -> Option<String> {
         Some(match name {
             "id" | "jobid" | "id.f58" => self.id.f58(),
+            "id.f58plain" => self.id.f58_plain(),
             "id.dec" => self.id.get().to_string(),
             "id.hex" => format!("{:#x}", self.id.get()),
             "id.dothex" => self.id.dothex(),

@@ -62,7 +62,7 @@ impl PmiServer {
         let size = u32::try_from(tasks.len()).map_err(|_| "too many tasks")?;
         let placement = Placement::new(tasks.iter().map(|task| task.node_index));
         // RFC 19 has this ASCII form of an id.
-        let name = job.f58().replace('ƒ', "f");
+        let name = job.f58_plain();
         Ok(Self {
             job,
             socket: text(pmi_socket(sockets, job).as_os_str())?,

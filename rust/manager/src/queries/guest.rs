@@ -32,6 +32,7 @@ use crate::state::State;
 
 use super::input_log::{INPUT_LOG, InputLogs};
 use super::shell_options::{is_set, jobspec};
+use crate::shell_defaults::F58_PLAIN;
 
 /// The key of the log of a job's execution, below the job's.
 pub(crate) const EXECUTION_LOG: &str = "guest.exec.eventlog";
@@ -195,6 +196,8 @@ struct RetainedStream {
     name: &'static str,
     /// Whether each line has the rank of its task in front.
     is_labelled: bool,
+    /// Whether all lines are of one task.
+    is_of_one_task: bool,
     /// The first bytes of a line with a label, or of a character, whose other bytes have not arrived.
     held: Vec<u8>,
 }
@@ -220,16 +223,19 @@ impl RetainedStream {
         self.parts(rest)
     }
 
-    /// Divides complete lines by their labels, or takes bytes without labels as a whole.
+    /// Divides complete lines by their labels, those of one task without, or takes bytes of several tasks as a whole.
     fn parts(&self, data: Vec<u8>) -> Vec<(Option<String>, Vec<u8>)> {
         if data.is_empty() {
             return Vec::new();
         }
+        // A client labels an event, not the lines in it.
+        let lines = data.split_inclusive(|byte| *byte == b'\n');
+        if !self.is_labelled && self.is_of_one_task {
+            return lines.map(|line| (None, line.to_vec())).collect();
+        }
         if !self.is_labelled {
             return vec![(None, data)];
         }
-        // A client labels an event, not the lines in it.
-        let lines = data.split_inclusive(|byte| *byte == b'\n');
         lines
             .map(|line| {
                 let (rank, text) = without_label(line);
@@ -361,6 +367,7 @@ impl Relays {
                 None => relay.streams.push(RetainedStream {
                     name,
                     is_labelled,
+                    is_of_one_task: ntasks == 1,
                     held: Vec::new(),
                 }),
                 Some(path) => {
@@ -703,7 +710,8 @@ fn redirections(cx: &mut Context, id: JobId) -> [Option<String>; 2] {
     let path = |stream: &str| {
         let path = options?.get(stream)?.get("path")?.as_str()?;
         let f58 = id.f58();
-        Some(path.replace("{{id}}", &f58).replace("{{jobid}}", &f58))
+        let path = path.replace("{{id}}", &f58).replace("{{jobid}}", &f58);
+        Some(path.replace(F58_PLAIN, &id.f58_plain()))
     };
     // Standard error goes to the file of standard output unless it has one of its own.
     let stdout = path("stdout");

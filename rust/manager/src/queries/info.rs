@@ -13,9 +13,10 @@ use super::watch::Watchers;
 use crate::authorize::PermittedJob;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
+use crate::signed;
 use crate::state::State;
 
-/// One of the documents of a job that RFC 16 stores, as text; `None` if the job has none yet.
+/// One of the documents of a job that RFC 16 stores, as text. `J` follows from the jobspec. The result is; `None` if the job has none yet.
 pub(crate) fn document(
     cx: &mut Context,
     id: JobId,
@@ -33,6 +34,11 @@ pub(crate) fn document(
         "jobspec" => cx
             .jobspec_of(id)
             .map(|document| document.text().as_ref().to_owned()),
+        "J" => {
+            let userid = cx.jobs.known(id)?.record.userid();
+            let document = cx.jobspec_of(id);
+            document.map(|document| signed::wrap(document.text(), userid))
+        }
         "R" => stored_r(cx, id).map(|stored| stored.json().into_owned()),
         guest::EXECUTION_LOG => Some(guest::execution_log(cx, id)).filter(|log| !log.is_empty()),
         INPUT_LOG => Some(input_log::text(cx, id)).filter(|log| !log.is_empty()),
