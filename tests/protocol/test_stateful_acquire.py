@@ -152,7 +152,9 @@ class Acquisition(RuleBasedStateMachine):
     def drain(self, ranks: str) -> None:
         errnum = self.ask("resource.drain", {"targets": ranks, "reason": "r"})
         # All of them, or none.
-        assert errnum == (0 if IDset(ranks) <= self.there else errno.EINVAL)
+        known = IDset(ranks) <= self.there
+        drained = known and IDset(ranks) & self.drained
+        assert errnum == (0 if known and not drained else errno.EEXIST if known else errno.EINVAL)
         if not errnum:
             self.drained |= IDset(ranks)
 

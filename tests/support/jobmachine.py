@@ -161,7 +161,7 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(rank=st.integers(0, NODES - 1))
     def drain(self, rank: int) -> None:
-        self.user.ask("resource.drain", {"targets": str(rank)})
+        self.user.ask("resource.drain", {"targets": str(rank), "mode": "update"})
         self.drained.add(rank)
 
     @precondition(lambda self: self.drained)
