@@ -25,6 +25,11 @@ fn replay(target: &str, check: Check) {
 }
 
 #[test]
+fn constraint_texts_hold() {
+    replay("constraint_text", penstock_checks::constraint_text::check);
+}
+
+#[test]
 fn hostlist_ops_hold() {
     replay("hostlist_ops", penstock_checks::hostlist_ops::check);
 }
@@ -71,8 +76,18 @@ fn conversations_with_the_scheduler_hold() {
 }
 
 #[test]
+fn payload_texts_hold() {
+    replay("payload_text", penstock_checks::payload_text::check);
+}
+
+#[test]
 fn pmi_lines_hold() {
     replay("pmi_lines", penstock_checks::pmi_lines::check);
+}
+
+#[test]
+fn settings_texts_hold() {
+    replay("settings_text", penstock_checks::settings_text::check);
 }
 
 #[test]
