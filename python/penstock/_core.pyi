@@ -455,6 +455,7 @@ class topic:  # noqa: N801
         SCHED_HELLO: Final[str]
         SCHED_READY: Final[str]
         EXEC_HELLO: Final[str]
+        ALLOC_QUERY: Final[str]
         RAISE: Final[str]
         RAISEALL: Final[str]
         KILL: Final[str]

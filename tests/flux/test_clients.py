@@ -295,6 +295,15 @@ def test_a_drained_node_is_drained_again_only_if_the_command_says_so(flux):
     assert flux(*shown) == ""
 
 
+def test_a_queue_is_stopped_with_a_report(flux):
+    said = flux("queue", "stop", "--verbose")
+    assert "0 alloc requests pending to scheduler" in said
+    job = flux("submit", "true").strip()
+    flux("cancel", job)
+    flux("job", "wait-event", "--timeout=100", job, "clean")
+    assert "0 completed, 1 failed" in flux.run("jobs", "--stats-only").stdout
+
+
 def test_without_a_default_queue_a_job_must_name_its_queue(flux):
     flux("config", "load", stdin="[queues.debug]\n[queues.batch]\n")
     flux("queue", "start", "--all")

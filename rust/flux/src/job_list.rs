@@ -152,7 +152,7 @@ pub struct JobCounts {
     pub job_states: Map<String, Value>,
     /// Inactive jobs that succeeded.
     pub successful: u64,
-    /// Inactive jobs that failed, cancelled ones and timeouts included.
+    /// Inactive jobs that failed, without cancelled ones and timeouts.
     pub failed: u64,
     /// Cancelled jobs.
     pub canceled: u64,

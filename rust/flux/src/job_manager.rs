@@ -269,6 +269,28 @@ pub struct SchedStats<'a> {
     pub requested: u64,
 }
 
+/// The response to `job-manager.alloc-query`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocQueryResponse {
+    /// Pending jobs without an alloc request.
+    pub queue_length: u64,
+    /// Outstanding alloc requests.
+    pub alloc_pending: u64,
+    /// Active jobs with resources.
+    pub running: u64,
+}
+
+impl AllocQueryResponse {
+    /// The counts in the statistics.
+    pub fn of(stats: &StatsResponse<'_>) -> Self {
+        Self {
+            queue_length: stats.sched.queued,
+            alloc_pending: stats.sched.requested,
+            running: stats.running,
+        }
+    }
+}
+
 /// The execution service in the statistics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecStats<'a> {
@@ -501,4 +523,5 @@ impl Payload for QueueEnableRequest<'_> {}
 impl Payload for QueueStartRequest<'_> {}
 impl Payload for HistoryRequest<'_> {}
 impl Payload for HistoryResponse {}
+impl Payload for AllocQueryResponse {}
 impl Payload for StatsResponse<'_> {}

@@ -73,6 +73,7 @@ topics! {
     SCHED_HELLO = "job-manager.sched-hello",
     SCHED_READY = "job-manager.sched-ready",
     EXEC_HELLO = "job-manager.exec-hello",
+    ALLOC_QUERY = "job-manager.alloc-query",
     RAISE = "job-manager.raise",
     RAISEALL = "job-manager.raiseall",
     KILL = "job-manager.kill",

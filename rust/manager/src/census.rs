@@ -93,7 +93,7 @@ impl Tally {
         JobCounts {
             job_states: states,
             successful: completed,
-            failed: failed + canceled + timeout,
+            failed,
             canceled,
             timeout,
             inactive_purged: self.purged,

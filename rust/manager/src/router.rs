@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use penstock_flux::job_manager::AllocQueryResponse;
 use penstock_flux::{RequestError, guest_log, topic};
 use penstock_wire::{Message, MessageType};
 
@@ -212,6 +213,9 @@ const ROUTES: &[Route] = {
         route(topic::job_list::WAIT_CANCEL, Anyone, Single, |m, r| {
             m.queries.cancel_stream(&mut m.cx, r)
         }),
+        route(job_manager::ALLOC_QUERY, Anyone, Single, |m, _| {
+            Ok(Reply::of(&AllocQueryResponse::of(&m.stats())))
+        }),
         route(job_manager::DRAIN, Anyone, Single, |m, r| {
             m.queries.await_drain(&mut m.cx, r, Drained::Active)
         }),
@@ -336,6 +340,7 @@ const READING: &[&str] = {
         job_list::LIST_ID,
         job_list::WAIT,
         job_list::WAIT_CANCEL,
+        job_manager::ALLOC_QUERY,
         job_manager::DRAIN_CANCEL,
         job_manager::EVENTS_JOURNAL,
         job_manager::EVENTS_JOURNAL_CANCEL,

@@ -76,6 +76,11 @@ fn a_job_that_is_cancelled_before_it_starts_has_no_run() {
     }
     assert_eq!(stage(&found, "cleanup").0, 1);
     assert_eq!(found["ended"]["canceled"], 1);
+    let counts = body(&bench.request("job-list.job-stats", &Value::Null)[0]);
+    assert_eq!(
+        (&counts["canceled"], &counts["failed"]),
+        (&json!(1), &json!(0))
+    );
     bench.request("job-manager.purge", &json!({"force": true, "num_limit": 0}));
     bench.rest();
     let found = stats(&mut bench);
@@ -110,5 +115,20 @@ fn named_queues_have_counts_of_their_own() {
     assert_eq!(
         found["queues"],
         json!({"batch": {"pending": 1, "running": 1}})
+    );
+}
+
+#[test]
+fn a_query_counts_the_jobs_with_and_without_an_alloc_request() {
+    let mut bench = Bench::new();
+    bench.scheduler(Some(1));
+    bench.executor();
+    bench.running(&json!({}));
+    bench.submit(&json!({}));
+    bench.submit(&json!({}));
+    let counts = body(&bench.request("job-manager.alloc-query", &Value::Null)[0]);
+    assert_eq!(
+        counts,
+        json!({"queue_length": 1, "alloc_pending": 1, "running": 1})
     );
 }
