@@ -336,7 +336,8 @@ def test_the_pmix_server_of_a_guests_job_runs_as_the_guest(start, guests, tmp_pa
     with make_site(start, guests, tmp_path, *nodes) as site:
         program = compile_program(EXAMPLE, site.folder)
         server = "ps -o user:32= -C penstock-pmix; stat -c '%U %a' $FLUX_JOB_TMPDIR/pmix; "
-        server += "xargs -0n1 < /proc/$(pgrep -x penstock-pmix)/environ | sort"
+        # Servers of other tests may run at the same time.
+        server += "xargs -0n1 < /proc/$(pgrep -x -u $(id -u) penstock-pmix)/environ | sort"
         script = f"test $PMIX_RANK != 0 || {{ {server}; }}; exec {program} new:nodes=2,id=X"
         done = site.penstock("run", "-N1", "-n3", "-t10", "--pmix", "sh", "-c", script)
         assert done.returncode == 0, done.stderr
