@@ -134,6 +134,7 @@ def _send(connection: socket.socket, scheduler: Scheduler) -> bool:
         log.log(level, "%s", line)
     try:
         connection.sendall(scheduler.take_out().encode())
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
+        # Linux reports a reset to a sender that waited for room when the instance ended.
         return False
     return True

@@ -257,9 +257,13 @@ class Daemon:
 
 
 class Book:
-    """Requests by their user's id, as an instance keeps them: new, perhaps queued, decided."""
+    """Requests by their user's id, as an instance keeps them: new, perhaps queued, decided.
+
+    The thread that reads a daemon's socket answers, while the test may grant.
+    """
 
     def __init__(self, outcomes: dict[str, tuple[int, str, list[dict[str, Any]]]]) -> None:
+        self._lock = threading.Lock()
         self.outcomes = outcomes
         self.waiting: dict[str, Message] = {}
         self.over: dict[str, dict[str, Any]] = {}
@@ -268,8 +272,9 @@ class Book:
         """Answers requests and queries; undecided requests stay pending."""
         if request.topic == "pmix.query":
             name = request.object().get("id")
-            waiting = {ident: self._row(ident, 1, "", "queued") for ident in self.waiting}
-            known = self.over | waiting
+            with self._lock:
+                waiting = {ident: self._row(ident, 1, "", "queued") for ident in self.waiting}
+                known = self.over | waiting
             found = [row for ident, row in known.items() if name in (None, ident)]
             return {"status": 0 if found or name is None else -46, "requests": found}
         assert request.topic == "pmix.alloc"
@@ -303,13 +308,16 @@ class Book:
         status, reason, results = self.outcomes[name]
         states = {0: "granted", -180: "cancelled"}
         row = self._row(name, status, reason, states.get(status, "denied"))
-        self.over[name] = row
+        with self._lock:
+            self.waiting.pop(name, None)
+            self.over[name] = row
         daemon.tell({**row, "results": results})
         return {"status": status, "reason": reason, "results": results}
 
     def grant(self, daemon: Daemon, name: str) -> None:
         """Decides a pending request."""
-        daemon.send(self.waiting.pop(name).respond(self._end(daemon, name)))
+        request = self.waiting[name]
+        daemon.send(request.respond(self._end(daemon, name)))
 
     def _cancel(self, daemon: Daemon, name: str) -> dict[str, Any]:
         self.outcomes[name] = (-180, "cancelled", [])

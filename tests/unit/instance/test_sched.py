@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -145,3 +148,27 @@ def test_registration_is_logged_once_before_the_scheduler_is_ready(wire, stop, c
     far.sendall(Message.request("service.add").encode())
     assert _converse(near, RegisteringScheduler(), FixedClock(), stop[0]) == 0
     assert caplog.messages == ["registered"]
+
+
+def test_it_ends_if_the_instance_ends_while_it_waits_for_room(wire, stop):
+    near, far = wire
+
+    class SendingScheduler(RecordingScheduler):
+        def take_out(self):
+            threading.Thread(target=close_when_blocked).start()
+            return Batch([Message.request("broker.ping", {}, matchtag=1)])
+
+    def close_when_blocked():
+        # The thread of the scheduler sleeps in the call to the kernel.
+        state = Path(f"/proc/self/task/{scheduling}/stat")
+        while state.read_text().rpartition(")")[2].split()[0] != "S":
+            pass
+        far.close()
+
+    scheduling = threading.get_native_id()
+    near.settimeout(0)
+    with suppress(BlockingIOError):
+        while True:
+            near.send(b"x")
+    near.settimeout(None)
+    assert _converse(near, SendingScheduler(), FixedClock(), stop[0]) == 0
