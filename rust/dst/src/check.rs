@@ -11,10 +11,10 @@ use penstock_store::{JobRecord, Store};
 use serde_json::Value;
 
 use crate::client::{Client, Promises, Purpose, Submission};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, STORE};
 use crate::site::{OWNER, cores_of};
 use crate::steps::{VALUE_GROUPS, value_keys};
-use crate::vfs::with_disk;
+use crate::vfs::{open_snapshot, with_disk};
 use crate::world::{RANKS, Violation, World};
 
 /// Rounds of ends and waiting after which every job must be inactive, and those of waiting alone.
@@ -237,6 +237,13 @@ fn rejected_faults(
         let text = format!("submission {number} was answered with an error, and is stored");
         Violation::new("rejected-yet-stored", text)
     })
+}
+
+/// The number of the submissions in the store that are not complete, whose jobs the job manager hides.
+fn open_submissions() -> rusqlite::Result<u32> {
+    let snapshot = open_snapshot(STORE)?;
+    let query = "SELECT count(*) FROM open_submissions";
+    snapshot.query_row(query, [], |row| row.get(0))
 }
 
 impl World {
@@ -676,6 +683,14 @@ impl World {
         }
         for (invariant, text) in violations {
             self.violate(invariant, text);
+        }
+        match open_submissions() {
+            Ok(0) => {}
+            Ok(count) => {
+                let text = format!("{count} submissions are not complete, and no request is");
+                self.violate("leftovers", text);
+            }
+            Err(error) => self.violate("store-damaged", error.to_string()),
         }
         for text in self.machine.leftovers() {
             self.violate("leftovers", text);

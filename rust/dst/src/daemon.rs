@@ -93,6 +93,10 @@ struct Posted {
 }
 
 /// One run of the daemon's process.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own"
+)]
 pub struct Daemon {
     router: Router,
     network: Rc<RefCell<Network>>,
@@ -117,6 +121,8 @@ pub struct Daemon {
     retracted: BTreeSet<ResponseKey>,
     is_nudged: bool,
     rounds: u32,
+    /// Whether the failed job manager, which is closed, has left such a commit.
+    has_doubtful_commit: bool,
     commit_by: Option<f64>,
     clock_offset: f64,
     has_rejection: bool,
@@ -209,6 +215,7 @@ impl Daemon {
             retracted: BTreeSet::new(),
             is_nudged: true,
             rounds: 0,
+            has_doubtful_commit: false,
             commit_by: None,
             clock_offset: now - monotonic,
             has_rejection: false,
@@ -246,7 +253,7 @@ impl Daemon {
 
     /// Whether a commit has failed that the store may have when it is opened again.
     pub fn has_doubtful_commit(&self) -> bool {
-        self.manager.store().has_doubtful_commit()
+        self.has_doubtful_commit || self.manager.store().has_doubtful_commit()
     }
 
     /// The scheduler within the daemon.
@@ -547,7 +554,9 @@ impl Daemon {
         }
         self.answer_abandoned();
         for role in [Role::Manager, Role::Resource, Role::Scheduler] {
-            if self.peers.contains_key(&role) && !self.failures.contains_key(&role) {
+            let is_reading = role == Role::Manager && self.manager.is_reading();
+            let is_served = is_reading || !self.failures.contains_key(&role);
+            if self.peers.contains_key(&role) && is_served {
                 self.post_output(role);
             }
         }
@@ -712,6 +721,14 @@ impl Daemon {
 
     fn serve(&mut self, role: Role, messages: &[Message]) {
         if let Some(failure) = self.failures.get(&role).cloned() {
+            // Requests from before the failure are answered with its error first.
+            if role == Role::Manager && self.manager.is_reading() && !self.abandoned.contains(&role)
+            {
+                for message in messages {
+                    self.manager.handle(message, self.now);
+                }
+                return self.post_output(role);
+            }
             return self.reject(role, &failure, messages);
         }
         match role {
@@ -825,6 +842,7 @@ impl Daemon {
     fn fail_manager(&mut self, error: &penstock_store::Error) {
         let failure = Failure::of(error);
         self.fail(Role::Manager, failure.clone());
+        self.open_for_reading(&failure);
         if !self.failures.contains_key(&Role::Resource) {
             let effects = self.resource.take_output().into_iter();
             let responses = effects.filter_map(|effect| match effect {
@@ -852,6 +870,20 @@ impl Daemon {
             self.retract(peer, &failure);
         }
         self.flush();
+    }
+
+    /// Has requests that change nothing served from the store by another job manager, until one can write it.
+    fn open_for_reading(&mut self, failure: &Failure) {
+        self.has_doubtful_commit |= self.manager.store().has_doubtful_commit();
+        self.manager.close();
+        let outage = RequestError::new(failure.errnum, &failure.text);
+        let settings = settings(self.setup);
+        let opened = Store::open_reader(Path::new(STORE)).map_err(Into::into);
+        let opened =
+            opened.and_then(|store| Manager::open_for_reading(store, settings, self.now, outage));
+        if let Ok(manager) = opened {
+            self.manager = manager;
+        }
     }
 
     fn fail(&mut self, role: Role, failure: Failure) {
@@ -935,10 +967,16 @@ impl Daemon {
 
     /// Builds the job manager from its store, as at a start.
     fn rebuild_manager(&mut self) -> Result<(), ()> {
-        self.manager.close();
+        if self.manager.is_reading() {
+            // It answers questions until the store is written.
+            Store::check_writable(Path::new(STORE)).map_err(drop)?;
+        } else {
+            self.manager.close();
+        }
         let mut next = open_manager(self.setup, self.now).map_err(drop)?;
         next.commit().map_err(drop)?;
         self.manager = next;
+        self.has_doubtful_commit = false;
         self.has_rejection = false;
         self.commit_by = None;
         let peer = self.peers.get(&Role::Manager).copied().unwrap_or_default();

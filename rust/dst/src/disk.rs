@@ -35,6 +35,8 @@ pub struct Faults {
     /// As many writes and syncs behind that one fail, too.
     pub failing_after_sync: u32,
     failing: u32,
+    /// The sync of this file after as many others of it fails.
+    pub file_sync_error_after: Option<(&'static str, u32)>,
     /// The process is killed in the write or sync after this many.
     pub kill_after: Option<u32>,
 }
@@ -189,7 +191,7 @@ impl Disk {
                 self.faults.failing = self.faults.failing_after_sync;
                 return Err(Fault::InputOutput);
             }
-            Ok(())
+            self.count_sync_of(name)
         });
         if let Err(fault) = counted {
             if fault == Fault::InputOutput
@@ -222,6 +224,22 @@ impl Disk {
             return Err(Fault::InputOutput);
         }
         Ok(())
+    }
+
+    /// Counts a sync of a file, and lets an armed fault happen.
+    fn count_sync_of(&mut self, name: &str) -> Result<(), Fault> {
+        let Some((file, left)) = &mut self.faults.file_sync_error_after else {
+            return Ok(());
+        };
+        if *file != name {
+            return Ok(());
+        }
+        if *left > 0 {
+            *left -= 1;
+            return Ok(());
+        }
+        self.faults.file_sync_error_after = None;
+        Err(Fault::InputOutput)
     }
 
     fn check_alive(&self) -> Result<(), Fault> {
@@ -328,6 +346,21 @@ mod tests {
         assert_eq!(contents(&disk), b"failed");
         disk.lose_power(&mut Random::new(1));
         assert_eq!(contents(&disk), b"synced");
+    }
+
+    #[test]
+    fn the_sync_of_one_file_fails() {
+        let mut disk = Disk::default();
+        disk.faults.file_sync_error_after = Some(("a", 1));
+        for (name, expected) in [
+            ("b", Ok(())),
+            ("a", Ok(())),
+            ("b", Ok(())),
+            ("a", Err(Fault::InputOutput)),
+            ("a", Ok(())),
+        ] {
+            assert_eq!(disk.sync(name), expected);
+        }
     }
 
     #[test]

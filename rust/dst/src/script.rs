@@ -156,6 +156,8 @@ steps! {
     DiskError = "disk-error", 1, 6, Store;
     /// The sync after this many fails, and the operations behind it: number, number of these.
     SyncError = "sync-error", 2, 8, Store;
+    /// The sync of the database, after a copy of the log, after this many fails: number.
+    CopyError = "copy-error", 1, 8, Store;
     /// Another program reads the database, or no longer: whether.
     Reader = "reader", 1, 6, Store;
     /// The clock is set: seconds forward, or backward by the second number.

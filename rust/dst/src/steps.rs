@@ -11,6 +11,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::client::{Client, ListAttempt, ListPart, Purpose, Responses, Submission, ValueCommit};
+use crate::daemon::STORE;
 use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
 use crate::site::OWNER;
@@ -218,6 +219,9 @@ impl World {
                 };
                 disk.faults.sync_error_after = Some(first % 8);
                 disk.faults.failing_after_sync = failing;
+            }),
+            StepKind::CopyError => with_disk(|disk| {
+                disk.faults.file_sync_error_after = Some((STORE, first % 4));
             }),
             StepKind::Reader if is_on => self.begin_reading(),
             StepKind::Reader => self.reader = None,

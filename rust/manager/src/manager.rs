@@ -236,8 +236,11 @@ impl Manager {
 
     /// Asserts, in debug builds, that replaying the eventlogs yields the facts of the jobs.
     pub(crate) fn assert_records(&mut self) {
+        // One that only answers questions sets no timers.
         #[cfg(debug_assertions)]
-        self.check.assert_records(&mut self.cx, &self.elastic);
+        if self.cx.outage.is_none() {
+            self.check.assert_records(&mut self.cx, &self.elastic);
+        }
     }
 
     /// Whether the next [`take_messages`](Self::take_messages) has messages without further input: there is an open
