@@ -101,7 +101,11 @@ class Connection:
         self._append(batch)
 
     def _append(self, batch: Batch) -> None:
-        self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
+        frames = batch.encode_cbor() if self.cbor else batch.encode()
+        if self._unsent:
+            self._unsent += frames
+        else:
+            self._unsent = frames
 
     def retract(self, errnum: int, text: str) -> Batch:
         """Sends errors in place of the responses since the last commit, and returns the errors.

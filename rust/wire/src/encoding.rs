@@ -1,5 +1,7 @@
 //! Encoding of messages as frames, and decoding (RFC 3).
 
+use std::io;
+
 use crate::Error;
 use crate::error::Subject;
 use crate::frame;
@@ -52,7 +54,19 @@ impl Message {
     /// users check first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.check().is_ok() {
-            frame::write(self, self.payload.as_deref(), out);
+            frame::append(self, self.payload.as_deref(), out);
+        }
+    }
+
+    /// Writes the message's frame; nothing if the message does not pass [`Message::check`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if `out` does.
+    pub fn write_to(&self, out: &mut impl io::Write) -> io::Result<()> {
+        match self.check() {
+            Ok(()) => frame::write(self, self.payload.as_deref(), out),
+            Err(_) => Ok(()),
         }
     }
 
@@ -62,7 +76,7 @@ impl Message {
         match self.payload_as_cbor() {
             // CBOR is at most a little longer than its JSON, which passed.
             Some(cbor) if self.check().is_ok() && frame::fits(self, Some(&cbor)) => {
-                frame::write(self, Some(&cbor), out);
+                frame::append(self, Some(&cbor), out);
             }
             _ => self.encode(out),
         }

@@ -1,5 +1,6 @@
 //! The layout of one frame: magic and length, the parts, the header.
 
+use std::io::{self, Write};
 use std::ops::Range;
 
 use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
@@ -378,17 +379,17 @@ pub(crate) fn parse_without_payload(start: &[u8], end: &[u8]) -> Result<Message,
     Ok(message)
 }
 
-fn write_part(out: &mut Vec<u8>, pieces: [&[u8]; 2]) {
+fn write_part(out: &mut impl Write, pieces: [&[u8]; 2]) -> io::Result<()> {
     let len = pieces[0].len() + pieces[1].len();
     match u8::try_from(len) {
-        Ok(short) if short != LENGTH_ESCAPE => out.push(short),
+        Ok(short) if short != LENGTH_ESCAPE => out.write_all(&[short])?,
         _ => {
-            out.push(LENGTH_ESCAPE);
-            out.extend_from_slice(&length_field(len));
+            out.write_all(&[LENGTH_ESCAPE])?;
+            out.write_all(&length_field(len))?;
         }
     }
-    out.extend_from_slice(pieces[0]);
-    out.extend_from_slice(pieces[1]);
+    out.write_all(pieces[0])?;
+    out.write_all(pieces[1])
 }
 
 fn length_field(len: usize) -> [u8; 4] {
@@ -397,41 +398,49 @@ fn length_field(len: usize) -> [u8; 4] {
         .to_be_bytes()
 }
 
-/// Appends the frame of a message that passed [`Message::check`], with `payload` in place of its own payload;
+/// Writes the frame of a message that passed [`Message::check`], with `payload` in place of its own payload;
 /// the message must have one if `payload` is `Some`.
-pub(crate) fn write(message: &Message, payload: Option<&[u8]>, out: &mut Vec<u8>) {
-    let size = encoded_len(message, payload);
-    out.reserve(size);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&length_field(size - PREFIX_BYTES));
+pub(crate) fn write(
+    message: &Message,
+    payload: Option<&[u8]>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    out.write_all(&MAGIC)?;
+    out.write_all(&length_field(encoded_len(message, payload) - PREFIX_BYTES))?;
     if let Some(routes) = &message.routes {
         for route in routes {
-            write_part(out, [route, &[]]);
+            write_part(out, [route, &[]])?;
         }
-        out.push(0);
+        out.write_all(&[0])?;
     }
     if let Some(topic) = &message.topic {
-        write_part(
-            out,
-            [topic.text.as_bytes(), if topic.nul { &[0] } else { &[] }],
-        );
+        let nul: &[u8] = if topic.nul { &[0] } else { &[] };
+        write_part(out, [topic.text.as_bytes(), nul])?;
     }
     if let Some(payload) = payload {
-        write_part(out, [payload, &[]]);
+        write_part(out, [payload, &[]])?;
     }
-    out.extend_from_slice(&[
+    out.write_all(&[
         HEADER_LENGTH,
         HEADER_MAGIC,
         VERSION,
         message.kind as u8,
         message.wire_flags(),
-    ]);
+    ])?;
     for word in [
         message.userid,
         message.rolemask,
         message.nodeid_errnum_seq,
         message.matchtag,
     ] {
-        out.extend_from_slice(&word.to_be_bytes());
+        out.write_all(&word.to_be_bytes())?;
     }
+    Ok(())
+}
+
+/// Appends that frame to a vector.
+pub(crate) fn append(message: &Message, payload: Option<&[u8]>, out: &mut Vec<u8>) {
+    out.reserve(encoded_len(message, payload));
+    let written = write(message, payload, out);
+    debug_assert!(written.is_ok(), "a vector takes all bytes");
 }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use penstock_wire as wire;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PySlice};
+use pyo3::types::{PyByteArray, PySlice};
 
 use super::message::Message;
 use crate::errors::{named, raised, with_attribute};
@@ -71,28 +71,31 @@ impl Batch {
     }
 
     /// Writes the frames of all messages, one after the other, with their payloads as they are.
-    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let mut bytes = Vec::new();
-        py.detach(|| {
-            for message in &self.messages {
-                message.encode(&mut bytes);
-            }
-        });
-        PyBytes::new(py, &bytes)
+    fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+        let messages = self.messages.iter();
+        let valid = messages.filter(|message| message.check().is_ok());
+        let len = valid.map(wire::Message::encoded_len).sum();
+        // A response can have the ids of a million jobs: each message is copied once.
+        PyByteArray::new_with(py, len, |mut out| {
+            py.detach(|| {
+                let mut messages = self.messages.iter();
+                Ok(messages.try_for_each(|message| message.write_to(&mut out))?)
+            })
+        })
     }
 
     /// Writes the frames of all messages; payloads that are JSON objects go out as CBOR.
     ///
     /// Payloads without a CBOR form here, such as integers beyond 64 bits or malformed JSON, go out as they are: the first
     /// byte tells the reader what it is.
-    fn encode_cbor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+    fn encode_cbor<'py>(&self, py: Python<'py>) -> Bound<'py, PyByteArray> {
         let mut bytes = Vec::new();
         py.detach(|| {
             for message in &self.messages {
                 message.encode_as_cbor(&mut bytes);
             }
         });
-        PyBytes::new(py, &bytes)
+        PyByteArray::new(py, &bytes)
     }
 
     /// Says whether any message has a payload in CBOR, which tells what its sender speaks.
