@@ -140,7 +140,7 @@ FAMILIES = (
     Family(
         "penstock_submissions_rejected",
         "counter",
-        "Submissions of guests that a limit has rejected.",
+        "Requests to the job manager that a limit has rejected.",
         "job-manager",
         "rejected",
         ("limit",),

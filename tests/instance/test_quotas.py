@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -340,6 +341,31 @@ def test_texts_of_a_user_are_limited(site):
             client.rpc("job-manager.memo", {"id": job, "memo": {"c": "x" * 7000}})
         client.rpc("job-manager.memo", {"id": job, "memo": {"a": None}})
         client.rpc("job-manager.memo", {"id": job, "memo": {"c": "x" * 7000}})
+        long_name = from_command(["true"], environment={}, cwd="/")
+        long_name["attributes"]["system"]["job"] = {"name": "x" * 5000}
+        with pytest.raises(RpcError, match=r"job\.name is too long: expected at most 4096"):
+            client.submit(long_name)
+        large = from_command(["true"], environment={"A": "x" * 2**20}, cwd="/")
+        with pytest.raises(RpcError, match="the jobspec is too large: expected at most 1048576"):
+            client.submit(large)
+        counts = client.stats("job-manager")["rejected"]
+        assert (counts["text_bytes"], counts["jobspec_bytes"]) == (4, 1)
+
+
+def test_unfinished_submissions_of_a_guest_are_counted(site):
+    spec = json.dumps(from_command(["true"], environment={}, cwd="/"))
+    with site() as instance, guest(instance) as client:
+
+        def part(number: int) -> None:
+            jobs = [{"jobspec": json.loads(spec), "urgency": 0}]
+            payload = {"token": f"list-{number}", "part": 0, "more": True, "jobs": jobs}
+            client.rpc("job-ingest.submit-part", payload)
+
+        for number in range(16):
+            part(number)
+        with pytest.raises(RpcError, match="16 submissions of which parts are missing"):
+            part(16)
+        assert client.stats("job-manager")["rejected"]["unfinished_submissions"] == 1
 
 
 def test_a_document_is_read_once_however_often_a_lookup_names_it(site):

@@ -72,6 +72,7 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
                 if f"closing the connection of pid {os.getpid()}: it leaves" in caplog.text:
                     break
             assert "lazy" not in {row["name"] for row in broker.services()}
+            assert broker.stats()["closed_unread"] == 1
             for _ in range(30):
                 await keen.send("talker.talk", {})
                 (answer,) = await keen.receive()

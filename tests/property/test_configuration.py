@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from penstock.config.declaration import keys
 from penstock.config.tables import manager_settings, scheduler_settings
 from penstock.config.toml import from_dict
 
+CORPUS = sorted((Path(__file__).parents[1] / "vectors" / "configuration").glob("*.toml"))
 # Names of queues, hosts and so on take the place of the names that a user chooses.
 CHOSEN = st.sampled_from(["batch", "x", "NAME", "", "a.b", "ƒ", "\0", "x" * 300])
 CHARACTERS = "aZ09-+_.,:;=[]{}()#\"'\\/ \t\n\x7fƒ\ud7ff\U0010ffff"
@@ -107,3 +110,16 @@ def test_any_text_is_read_or_rejected(changes):
     config = read(parse, text)
     if config is not None:
         assert parse(to_toml(tomllib.loads(text))) == config
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_every_text_of_the_corpus_is_read_or_rejected(path):
+    text = path.read_bytes().decode()
+    config = read(parse, text)
+    if config is not None:
+        json.dumps([manager_settings(config), scheduler_settings(config)])
+        assert parse(to_toml(tomllib.loads(text))) == config
+
+
+def test_the_corpus_has_texts():
+    assert len(CORPUS) >= 30

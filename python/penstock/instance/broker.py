@@ -190,6 +190,7 @@ class Broker:
         # The requests that the last failure of the store has answered in place of their responses.
         self._retracted: set[_ResponseKey] = set()
         self._failures = 0
+        self._closed_unread = 0
         self.connection_log = ConnectionLog(clock)
         # The names of services that are not restarted for now.
         self._suspended: set[str] = set()
@@ -515,7 +516,8 @@ class Broker:
 
         `failed` is the number of services that have failed and are not restarted yet, `failures`
         that of all failures since the start; `suspended` names the services that are not restarted
-        for now because they have failed again and again. `guests` has their connections and the
+        for now because they have failed again and again. `closed_unread` counts clients that were
+        disconnected because they left too much unread. `guests` has their connections and the
         bytes of messages that have arrived in part, `rejected` what exceeded a limit of
         `penstock.quota`, `delayed` how often requests were read later because of their rate.
         `received` is the number of messages from connections; `rounds` and `commits` are histograms
@@ -528,6 +530,7 @@ class Broker:
             "failures": self._failures,
             "suspended": sorted(self._suspended),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
+            "closed_unread": self._closed_unread,
             "guests": self._guest_stats(),
             "received": self._received,
             "rounds": self._rounds.stats(),
@@ -830,7 +833,8 @@ class Broker:
 
     def _send(self, peer: int, remote: Connection, batch: Batch, *, is_committed: bool) -> None:
         try:
-            remote.send(batch, is_committed=is_committed)
+            if not remote.send(batch, is_committed=is_committed):
+                self._closed_unread += 1
             self._unflushed.add(remote)
         except FAULTS as error:
             self._contain_fault(peer, error)

@@ -76,15 +76,18 @@ class Connection:
         self._unsent.clear()
         self.scope.cancel()
 
-    def send(self, batch: Batch, *, is_committed: bool = False) -> None:
+    def send(self, batch: Batch, *, is_committed: bool = False) -> bool:
         """Queues messages; disconnects a client that leaves too many bytes unread.
 
         Args:
             batch: the messages.
             is_committed: whether they tell nothing that is uncommitted: `retract` leaves them.
+
+        Returns:
+            Whether the client leaves no more unread than it may.
         """
         if self.scope.cancel_called:
-            return
+            return True
         # Checked before the batch is added: a client that reads may get a batch of any length.
         if self.unsent > MAX_UNSENT_BYTES:
             self.report(
@@ -94,11 +97,12 @@ class Connection:
                 self.unsent,
             )
             self.discard()
-            return
+            return False
         if self._uncommitted_start is None:
             self._uncommitted_start = len(self._unsent)
         self._uncommitted.append((batch, is_committed))
         self._append(batch)
+        return True
 
     def _append(self, batch: Batch) -> None:
         frames = batch.encode_cbor() if self.cbor else batch.encode()

@@ -338,7 +338,7 @@ pub struct StatsResponse<'a> {
     /// Outstanding requests.
     #[serde(deserialize_with = "object")]
     pub outstanding: OutstandingStats,
-    /// Submissions of guests that a limit has rejected.
+    /// Requests that a limit has rejected.
     #[serde(deserialize_with = "object")]
     pub rejected: RejectedStats,
     /// Jobs by state, without those of unfinished submissions.
@@ -432,7 +432,7 @@ pub struct StageStats {
     pub cleanup: HistogramStats,
 }
 
-/// Requests of guests that a limit has rejected, by the limit.
+/// Requests that a limit has rejected, by the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedStats {
     /// Jobs of one request.
@@ -443,6 +443,12 @@ pub struct RejectedStats {
     pub memo_bytes: u64,
     /// The size of the memos of all guests.
     pub all_memo_bytes: u64,
+    /// The size of a jobspec.
+    pub jobspec_bytes: u64,
+    /// The size of a name, a note or a memo.
+    pub text_bytes: u64,
+    /// Submissions of a user of which parts are missing.
+    pub unfinished_submissions: u64,
 }
 
 /// The id that names no job: any waitable job, or the end of the past events of a journal.

@@ -2,6 +2,7 @@
 //! and the list of effects.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -127,8 +128,7 @@ pub(crate) struct Context {
     pub(crate) rejection: Option<RequestError>,
     /// The error of requests for a change while the store cannot be written.
     pub(crate) outage: Option<RequestError>,
-    /// The submissions that a limit has rejected.
-    pub(crate) rejected: RejectedStats,
+    rejected: Cell<RejectedStats>,
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
@@ -146,6 +146,18 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Counts a request that a limit rejects.
+    pub(crate) fn count_rejection(&self, limit: impl FnOnce(&mut RejectedStats) -> &mut u64) {
+        let mut rejected = self.rejected.get();
+        *limit(&mut rejected) += 1;
+        self.rejected.set(rejected);
+    }
+
+    /// The requests that limits have rejected.
+    pub(crate) fn rejected(&self) -> RejectedStats {
+        self.rejected.get()
+    }
+
     /// The context of a manager over a store, without its jobs, and the writers of what belongs to one peer
     /// each. The first start of an instance makes `now` the epoch of its job ids (RFC 19).
     pub(crate) fn open(
@@ -172,7 +184,7 @@ impl Context {
             queues: Queues::restore(&store)?,
             rejection: None,
             outage: None,
-            rejected: RejectedStats::default(),
+            rejected: Cell::default(),
             handshake: Handshake::default(),
             exec_service: None,
             storage: Storage::new(store),

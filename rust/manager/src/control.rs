@@ -72,7 +72,7 @@ pub(crate) fn raise(
     request: Request<'_>,
     jobs: PermittedJobs,
 ) -> Handled {
-    let raise = requested_exception(request)?;
+    let raise = requested_exception(cx, request)?;
     match jobs {
         PermittedJobs::One(job) => raise_one(cx, &job, &raise).map(|()| Reply::Empty),
         PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, raise)),
@@ -86,7 +86,7 @@ pub(crate) fn raise_all(
     request: Request<'_>,
     jobs: NamedJobs,
 ) -> Handled {
-    let operation = requested_exception(request)?;
+    let operation = requested_exception(cx, request)?;
     let is_dry_run = request.payload::<MatchingJobsRequest>()?.dry_run;
     let matching = Matching {
         operation,
@@ -112,7 +112,7 @@ pub(crate) fn kill_all(
 }
 
 /// The exception that a request describes.
-fn requested_exception(request: Request<'_>) -> Result<RaiseJobs, RequestError> {
+fn requested_exception(cx: &Context, request: Request<'_>) -> Result<RaiseJobs, RequestError> {
     let RaiseRequest {
         kind,
         severity,
@@ -127,7 +127,7 @@ fn requested_exception(request: Request<'_>) -> Result<RaiseJobs, RequestError> 
         let text = format!("invalid exception type `{}`", kind.escape_debug());
         return Err(RequestError::invalid(text));
     }
-    quota::check_exception(&kind, &note)?;
+    quota::check_exception(cx, &kind, &note)?;
     let exception = Exception {
         kind: kind.into_string().into(),
         severity,

@@ -195,6 +195,7 @@ impl Submissions {
             .filter(|other| of_user(other.token.userid))
             .count();
         if !sender.is_owner() && parted + repeated >= MAX_PARTED_OF_GUEST {
+            cx.count_rejection(|rejected| &mut rejected.unfinished_submissions);
             let text = format!(
                 "user {} has {} submissions of which parts are missing: expected at most {MAX_PARTED_OF_GUEST}",
                 sender.userid,

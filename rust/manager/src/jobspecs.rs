@@ -32,8 +32,14 @@ pub(crate) fn invalid(error: impl std::fmt::Display) -> RequestError {
 /// The maximum length of a name in a jobspec: of the job, its queue, project and bank, and of its working directory.
 const MAX_NAME_BYTES: usize = 4096;
 
+/// Checks the size of a jobspec, and counts one that is too large.
+fn check_bytes(cx: &Context, bytes: usize, userid: u32) -> Result<(), RequestError> {
+    let checked = policy::check_bytes(bytes, userid, &cx.settings);
+    checked.inspect_err(|_| cx.count_rejection(|rejected| &mut rejected.jobspec_bytes))
+}
+
 /// Checks the names that every row of a list of jobs has.
-fn check_names(spec: &Spec) -> Result<(), RequestError> {
+fn check_names(cx: &Context, spec: &Spec) -> Result<(), RequestError> {
     let names = [
         ("job.name", Some(&spec.name)),
         ("cwd", spec.cwd.as_ref()),
@@ -48,9 +54,12 @@ fn check_names(spec: &Spec) -> Result<(), RequestError> {
         .into_iter()
         .find(|(_, length)| *length > MAX_NAME_BYTES)
     {
-        Some((key, length)) => Err(RequestError::invalid(format!(
-            "attributes.system.{key} is too long: expected at most {MAX_NAME_BYTES} bytes, found {length}"
-        ))),
+        Some((key, length)) => {
+            cx.count_rejection(|rejected| &mut rejected.text_bytes);
+            Err(RequestError::invalid(format!(
+                "attributes.system.{key} is too long: expected at most {MAX_NAME_BYTES} bytes, found {length}"
+            )))
+        }
         None => Ok(()),
     }
 }
@@ -65,7 +74,7 @@ fn checked(jobspec: Jobspec, text: &str, settings: &Settings) -> Result<Checked,
 ///
 /// A text that was submitted before is not checked again, unless the settings have changed or its jobs are purged.
 pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored, RequestError> {
-    policy::check_bytes(text.len(), userid, &cx.settings)?;
+    check_bytes(cx, text.len(), userid)?;
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
         depend::check(cx, &stored.spec.dependencies, userid)?;
@@ -99,7 +108,7 @@ pub(crate) fn check_template(
     userid: u32,
     greatest: u32,
 ) -> Result<Template, RequestError> {
-    policy::check_bytes(text.len(), userid, &cx.settings)?;
+    check_bytes(cx, text.len(), userid)?;
     let template = policy::with_defaults(&parse(text)?, &cx.settings).into_owned();
     let checked = check(cx, template.clone(), userid, Limited::Fully)?;
     // The longest text that a copy has.
@@ -163,8 +172,8 @@ fn check_text(
     }
     cx.queues.check_enabled(jobspec.queue())?;
     let checked = checked(jobspec, &text, settings)?;
-    policy::check_bytes(checked.bytes(), userid, settings)?;
-    check_names(checked.spec())?;
+    check_bytes(cx, checked.bytes(), userid)?;
+    check_names(cx, checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
     Ok(checked)
 }

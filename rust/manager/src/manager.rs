@@ -378,7 +378,7 @@ impl Manager {
             sched: self.scheduler.stats(&self.cx, unstepped),
             exec: self.exec.stats(),
             outstanding: self.queries.stats(),
-            rejected: self.cx.rejected,
+            rejected: self.cx.rejected(),
             states: self.census.state_stats(),
             queues: self.census.queue_stats(),
             submitted: self.census.submitted(),

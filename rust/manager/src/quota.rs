@@ -33,7 +33,7 @@ pub(crate) fn check_jobs(
     if active.saturating_add(count) <= limit {
         return Ok(());
     }
-    cx.rejected.active_jobs += 1;
+    cx.count_rejection(|rejected| &mut rejected.active_jobs);
     let text = format!(
         "user {} has {active} active jobs: expected at most {limit} with the {count} of this request \
          (penstock.quota.active-jobs)",
@@ -59,7 +59,7 @@ fn check_submission(cx: &mut Context, count: u64) -> Result<(), RequestError> {
     if u64::try_from(limit).map_or(true, |limit| count <= limit) {
         return Ok(());
     }
-    cx.rejected.submission_jobs += 1;
+    cx.count_rejection(|rejected| &mut rejected.submission_jobs);
     let text = format!(
         "the submission has {count} jobs: expected at most {limit} (penstock.quota.submission-jobs)"
     );
@@ -67,9 +67,9 @@ fn check_submission(cx: &mut Context, count: u64) -> Result<(), RequestError> {
 }
 
 /// Checks the length of the texts of an exception.
-pub(crate) fn check_exception(kind: &str, note: &str) -> Result<(), RequestError> {
-    check_length("type", kind.len(), MAX_EXCEPTION_TYPE_BYTES)?;
-    check_length("note", note.len(), MAX_NOTE_BYTES)
+pub(crate) fn check_exception(cx: &Context, kind: &str, note: &str) -> Result<(), RequestError> {
+    check_length(cx, "type", kind.len(), MAX_EXCEPTION_TYPE_BYTES)?;
+    check_length(cx, "note", note.len(), MAX_NOTE_BYTES)
 }
 
 /// Checks the length of a job's memo with the keys that are to be added, and that of all memos of a guest, and of all
@@ -91,7 +91,7 @@ pub(crate) fn check_memo(
         .map(|(key, value)| key.len() + value.to_string().len())
         .sum();
     let memo = kept + length(added);
-    check_length("memo", memo, MAX_MEMO_BYTES)?;
+    check_length(cx, "memo", memo, MAX_MEMO_BYTES)?;
     let (userid, before) = (record.userid(), record.memo_bytes());
     // A guest can always make a memo shorter.
     if sender.is_owner() || memo as u64 <= before {
@@ -107,13 +107,13 @@ pub(crate) fn check_memo(
         ..
     } = cx.settings.quota;
     let text = if exceeds(memo_bytes, of_user) {
-        cx.rejected.memo_bytes += 1;
+        cx.count_rejection(|rejected| &mut rejected.memo_bytes);
         format!(
             "the memos of active jobs of user {userid} would have {of_user} bytes: expected at most {memo_bytes} \
              (penstock.quota.memo-bytes)"
         )
     } else if exceeds(all_memo_bytes, of_guests) {
-        cx.rejected.all_memo_bytes += 1;
+        cx.count_rejection(|rejected| &mut rejected.all_memo_bytes);
         format!(
             "the memos of active jobs of all guests would have {of_guests} bytes: expected at most {all_memo_bytes} \
              (penstock.quota.all-memo-bytes)"
@@ -124,10 +124,12 @@ pub(crate) fn check_memo(
     Err(RequestError::new(errno::EAGAIN, text))
 }
 
-fn check_length(key: &str, length: usize, most: usize) -> Result<(), RequestError> {
+/// Checks the length of a text of any user.
+fn check_length(cx: &Context, key: &str, length: usize, most: usize) -> Result<(), RequestError> {
     if length <= most {
         return Ok(());
     }
+    cx.count_rejection(|rejected| &mut rejected.text_bytes);
     let text = format!("`{key}` is too long: expected at most {most} bytes, found {length}");
     Err(RequestError::invalid(text))
 }
