@@ -357,12 +357,7 @@ impl Checkpoints {
             (is_writers || length >= self.limits.max) && length >= self.forced + self.limits.piece;
         if is_too_long {
             self.forced = length;
-            self.log.is_awaited.store(true, Ordering::Release);
-            self.wait_for_copy();
-            let copying = self.log.copying.lock();
-            let _copying = copying.unwrap_or_else(PoisonError::into_inner);
-            self.log.is_awaited.store(false, Ordering::Release);
-            self.log.copy(writer)
+            self.after_copy_of_thread(|| self.log.copy(writer))
         } else if is_short {
             // The thread may not have synced its copy: the log must not restart before.
             let _copying = match self.log.copying.try_lock() {
@@ -375,6 +370,16 @@ impl Checkpoints {
         } else {
             Ok(())
         }
+    }
+
+    /// Has the writer copy the log when the thread does not: it waits for the end of the thread's copy.
+    pub(crate) fn after_copy_of_thread<T>(&self, copy: impl FnOnce() -> T) -> T {
+        self.log.is_awaited.store(true, Ordering::Release);
+        self.wait_for_copy();
+        let copying = self.log.copying.lock();
+        let _copying = copying.unwrap_or_else(PoisonError::into_inner);
+        self.log.is_awaited.store(false, Ordering::Release);
+        copy()
     }
 
     /// Ends the thread, and closes its connection. The writer's is to be closed before the returned file.

@@ -295,13 +295,24 @@ impl Database {
             Synchronous::Full => self.progress.durable = self.progress.generation,
             Synchronous::Normal => {
                 let unsynced = self.progress.generation - self.progress.durable;
-                if unsynced >= CHECKPOINT_COMMITS && is_checkpointed(&self.connection)? {
+                if unsynced >= CHECKPOINT_COMMITS && self.is_checkpointed()? {
                     self.progress.durable = self.progress.generation;
                 }
             }
         }
         files.counter.write(&self.progress);
         Ok(())
+    }
+
+    /// Copies the log into the database, as far as readers permit, by the connection that writes. Returns whether all of it
+    /// was copied and synced.
+    fn is_checkpointed(&self) -> Result<bool, Error> {
+        let copy = || checkpoint::copy(&self.connection);
+        let pages = match &self.checkpoints {
+            Some(checkpoints) => checkpoints.after_copy_of_thread(copy)?,
+            None => copy()?,
+        };
+        Ok(pages.is_some_and(|pages| pages.copied == pages.length))
     }
 
     /// Discards every write since the last commit.
@@ -446,13 +457,6 @@ pub(crate) fn read_progress(connection: &Connection) -> Result<Progress, Error> 
             read,
         )
         .map_err(|error| Error::new("cannot read the generation", &error))
-}
-
-/// Copies the log into the database, as far as readers permit, by the connection that writes. Returns whether all of it was
-/// copied and synced.
-fn is_checkpointed(connection: &Connection) -> Result<bool, Error> {
-    let pages = checkpoint::copy(connection)?;
-    Ok(pages.is_some_and(|pages| pages.copied == pages.length))
 }
 
 /// Opens a second connection to an open database, which copies the log.
