@@ -216,6 +216,9 @@ fn payloads_of_the_job_services_round_trip() {
         r#"{"name":"batch","start":false,"reason":"r","all":true,"nocheckpoint":true}"#,
     );
     round_trip::<job_manager::HistoryRequest>(r#"{"slice":"[:1]","userid":5}"#);
+    round_trip::<job_manager::AllocQueryResponse>(
+        r#"{"queue_length":3,"alloc_pending":2,"running":1}"#,
+    );
     round_trip::<job_manager::HistoryResponse>(r#"{"jobs":[2,1]}"#);
     round_trip::<job_manager::WaitRequest>(r#"{"id":-1}"#);
     round_trip::<job_manager::WaitResponse>(r#"{"id":1,"success":false,"errstr":"a"}"#);
