@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 
 import pytest
@@ -182,12 +183,16 @@ def test_reload_changes_no_node(sim, tmp_path):
 def test_the_eventlog_is_followed(sim):
     command = [sys.executable, "-m", "penstock", "resource", "eventlog", "-f", "json", "-F", "-i3"]
     environment = os.environ | {"PENSTOCK_URI": sim.uri}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as follower:
+    with ExitStack() as stack:
+        follower = stack.enter_context(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(follower.kill)
         assert follower.stdout
         first = [json.loads(follower.stdout.readline())["name"] for _ in range(2)]
         assert first == ["restart", "online"]
         sim.lines("resource", "drain", "2", "other")
-        sim.lines("resource", "drain", "2-3", "fans")
+        sim.lines("resource", "drain", "3-4", "fans")
         event = json.loads(follower.stdout.readline())
         assert (event["name"], event["context"]["reason"]) == ("drain", "fans")
         sim.lines("resource", "undrain", "node3")
