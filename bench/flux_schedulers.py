@@ -75,7 +75,7 @@ class Inside:
             flux("module", "load", name)
         self.handle = flux_core.Flux()
         self.broker = int(self.handle.attr_get("broker.pid"))
-        self.wait(self.submit(1), float("inf"))
+        self.wait(self.submit(1))
         self.load_s = time.monotonic() - began
         self.scheduler = scheduler_process(os.environ["FLUX_URI"])
 
@@ -97,14 +97,18 @@ class Inside:
         answer = self.handle.rpc("job-list.job-stats", {}).get()
         return {**answer["job_states"], "failed": answer["failed"]}
 
-    def wait(self, jobs: int, limit_s: float) -> int:
-        """Waits until `jobs` jobs are inactive. Returns how many are."""
-        began = time.monotonic()
-        while True:
-            inactive = self.statistics()["inactive"]
-            if inactive >= jobs or time.monotonic() - began > limit_s:
-                return inactive
-            time.sleep(0.1)
+    def wait(self, jobs: int, limit_s: float = -1.0) -> int:
+        """Waits until no job is active, and returns `jobs`, the number of inactive ones.
+
+        After the limit, in seconds, it returns how many are inactive by then.
+        """
+        drained = self.handle.rpc("job-manager.drain")
+        try:
+            drained.wait_for(limit_s)
+        except TimeoutError:
+            return self.statistics()["inactive"]
+        drained.get()
+        return jobs
 
     def measure(self, jobs: int, limit_s: float) -> dict[str, float]:
         """Runs jobs that are all pending at the start."""
@@ -140,7 +144,7 @@ class Inside:
         )
         count = 0
         while time.monotonic() - began < seconds:
-            self.wait(self.submit(SOAK_STEP_JOBS), float("inf"))
+            self.wait(self.submit(SOAK_STEP_JOBS))
             total, count = total + SOAK_STEP_JOBS, count + SOAK_STEP_JOBS
             now = time.monotonic()
             if now - sampled < SAMPLE_S:

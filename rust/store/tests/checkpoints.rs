@@ -1,6 +1,7 @@
 //! The log of a database: its length while the writer never pauses, and what a checkpoint that fails leaves.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use penstock_jobspec::job_id::JobId;
@@ -42,6 +43,22 @@ const LIMITS: LogLimits = LogLimits {
 fn add_job(store: &mut Store, id: u64) {
     store.append_events(JobId::new(id), 0, "a\n").unwrap();
     store.commit().unwrap();
+}
+
+fn add_jobs_with_checkpoints(store: &mut Store, ids: RangeInclusive<u64>) {
+    for id in ids {
+        add_job(store, id);
+        store.run_due_checkpoint();
+    }
+}
+
+/// Opens the database as another program, which reads its present state from now on.
+fn begin_to_read(folder: &Folder) -> Connection {
+    let reader = Connection::open(folder.database()).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM events")
+        .unwrap();
+    reader
 }
 
 #[test]
@@ -94,20 +111,11 @@ fn the_log_restarts_after_a_reader() {
     let mut store = Store::open_without_counter(&folder.database(), Synchronous::Full).unwrap();
     store.set_log_limits(LIMITS);
     add_job(&mut store, 1);
-    let reader = Connection::open(folder.database()).unwrap();
-    reader
-        .execute_batch("BEGIN; SELECT count(*) FROM events")
-        .unwrap();
-    for id in 2..=300 {
-        add_job(&mut store, id);
-        store.run_due_checkpoint();
-    }
+    let reader = begin_to_read(&folder);
+    add_jobs_with_checkpoints(&mut store, 2..=300);
     assert!(store.log_pages() > LIMITS.max);
     reader.execute_batch("COMMIT").unwrap();
-    for id in 301..=320 {
-        add_job(&mut store, id);
-        store.run_due_checkpoint();
-    }
+    add_jobs_with_checkpoints(&mut store, 301..=320);
     assert!(store.log_pages() < LIMITS.restart, "{}", store.log_pages());
 }
 
@@ -134,14 +142,8 @@ fn a_log_that_another_program_reads_is_adopted_by_the_next_process() {
     let mut store = Store::open_without_counter(&folder.database(), Synchronous::Full).unwrap();
     store.set_log_limits(LIMITS);
     add_job(&mut store, 1);
-    let reader = Connection::open(folder.database()).unwrap();
-    reader
-        .execute_batch("BEGIN; SELECT count(*) FROM events")
-        .unwrap();
-    for id in 2..=50 {
-        add_job(&mut store, id);
-        store.run_due_checkpoint();
-    }
+    let reader = begin_to_read(&folder);
+    add_jobs_with_checkpoints(&mut store, 2..=50);
     let pages = store.log_pages();
     drop(store);
     // The pages before the state that is read count as copied.
@@ -155,10 +157,7 @@ fn a_log_that_another_program_reads_is_adopted_by_the_next_process() {
     assert_eq!(seen, Ok(1));
     reader.execute_batch("COMMIT").unwrap();
     store.set_log_limits(LIMITS);
-    for id in 52..=80 {
-        add_job(&mut store, id);
-        store.run_due_checkpoint();
-    }
+    add_jobs_with_checkpoints(&mut store, 52..=80);
     assert!(store.log_pages() < pages);
 }
 

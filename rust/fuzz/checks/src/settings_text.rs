@@ -13,8 +13,8 @@ use crate::conversation::{OWNER, START_S, hold};
 const MANAGER_STEPS: &[u8] = include_bytes!("../../corpus/manager_messages/exec-start");
 const SCHEDULER_STEPS: &[u8] = include_bytes!("../../corpus/scheduler_messages/alloc-and-free");
 
-/// Reads the bytes as settings of each service, which holds a conversation with those that are valid: it is started with
-/// them, or they are changed while it runs.
+/// Reads the bytes as settings of each service. With valid ones, a service that was started with them holds a conversation,
+/// and so does one whose settings are changed to them.
 ///
 /// # Panics
 ///
