@@ -875,10 +875,10 @@ impl Daemon {
     /// Has requests that change nothing served from the store by another job manager, until one can write it.
     fn open_for_reading(&mut self, failure: &Failure) {
         self.has_doubtful_commit |= self.manager.store().has_doubtful_commit();
-        self.manager.close();
         let outage = RequestError::new(failure.errnum, &failure.text);
         let settings = settings(self.setup);
-        let opened = Store::open_reader(Path::new(STORE)).map_err(Into::into);
+        let store = self.manager.reopen_store_for_reading(Path::new(STORE));
+        let opened = store.map_err(Into::into);
         let opened =
             opened.and_then(|store| Manager::open_for_reading(store, settings, self.now, outage));
         if let Ok(manager) = opened {
@@ -967,15 +967,10 @@ impl Daemon {
 
     /// Builds the job manager from its store, as at a start.
     fn rebuild_manager(&mut self) -> Result<(), ()> {
-        if self.manager.is_reading() {
-            // It answers questions until the store is written.
-            Store::check_writable(Path::new(STORE)).map_err(drop)?;
-        } else {
-            self.manager.close();
-        }
-        let mut next = open_manager(self.setup, self.now).map_err(drop)?;
-        next.commit().map_err(drop)?;
-        self.manager = next;
+        let (setup, now) = (self.setup, self.now);
+        let open = || open_manager(setup, now);
+        let rebuilt = self.manager.rebuild(Path::new(STORE), open);
+        rebuilt.map_err(drop)?;
         self.has_doubtful_commit = false;
         self.has_rejection = false;
         self.commit_by = None;

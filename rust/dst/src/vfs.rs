@@ -748,23 +748,7 @@ mod tests {
     #[test]
     fn a_commit_that_follows_pages_of_a_failed_sync_survives_a_power_failure() {
         for seed in 0..20 {
-            format_disk();
-            let mut store = open().unwrap();
-            store.set_meta("a", "1").unwrap();
-            store.commit().unwrap();
-            store.set_meta("b", "1").unwrap();
-            with_disk(|disk| {
-                disk.faults.sync_error_after = Some(0);
-                disk.faults.failing_after_sync = 8;
-            });
-            assert!(store.commit().unwrap_err().is_input_output());
-            assert!(store.has_doubtful_commit());
-            with_disk(Disk::kill);
-            drop(store);
-            with_disk(|disk| {
-                disk.revive();
-                disk.faults = Faults::default();
-            });
+            drop_killed(store_with_doubtful_commit());
             // It recovers the log, and keeps it from restarting.
             let reader = open_snapshot("/store").unwrap();
             let mut store = open().unwrap();
@@ -780,6 +764,81 @@ mod tests {
                 "seed {seed}"
             );
         }
+    }
+
+    /// A store with a value whose commit has failed, and could not be overwritten.
+    fn store_with_doubtful_commit() -> Store {
+        format_disk();
+        let mut store = open().unwrap();
+        store.set_meta("a", "1").unwrap();
+        store.commit().unwrap();
+        store.set_meta("b", "1").unwrap();
+        with_disk(|disk| {
+            disk.faults.sync_error_after = Some(0);
+            disk.faults.failing_after_sync = 8;
+        });
+        assert!(store.commit().unwrap_err().is_input_output());
+        assert!(store.has_doubtful_commit());
+        store
+    }
+
+    #[test]
+    fn a_commit_that_is_not_durable_is_not_read_in_place_of_the_failed_store() {
+        let mut store = store_with_doubtful_commit();
+        let reader = store.reopen_for_reading(Path::new("/store")).unwrap();
+        assert_eq!(reader.meta("a").unwrap().as_deref(), Some("1"));
+        assert_eq!(reader.meta("b").unwrap(), None);
+        // It is closed now: the next one would look for the log in its file.
+        drop(reader);
+        let again = store.reopen_for_reading(Path::new("/store"));
+        assert!(again.unwrap_err().is_input_output());
+    }
+
+    #[test]
+    fn a_commit_that_a_new_writer_has_not_seen_is_not_found_later() {
+        let mut store = store_with_doubtful_commit();
+        let reader = store.reopen_for_reading(Path::new("/store")).unwrap();
+        with_disk(|disk| disk.faults = Faults::default());
+        Store::check_writable(Path::new("/store")).unwrap();
+        let next = open().unwrap();
+        assert_eq!(next.meta("b").unwrap(), None);
+        with_disk(Disk::kill);
+        drop((next, reader));
+        with_disk(Disk::revive);
+        let store = open().unwrap();
+        assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
+        assert_eq!(store.meta("b").unwrap(), None);
+    }
+
+    #[test]
+    fn a_log_that_is_found_while_another_program_writes_is_durable_before_it_is_read() {
+        for seed in 0..20 {
+            drop_killed(store_with_doubtful_commit());
+            // It recovers the log.
+            let reader = open_snapshot("/store").unwrap();
+            with_disk(|disk| disk.faults.is_busy = true);
+            let store = open().unwrap();
+            assert_eq!(store.meta("b").unwrap().as_deref(), Some("1"));
+            drop(reader);
+            lose_power_of(store, seed);
+            with_disk(|disk| disk.faults.is_busy = false);
+            let store = open().unwrap();
+            assert_eq!(
+                store.meta("b").unwrap().as_deref(),
+                Some("1"),
+                "seed {seed}"
+            );
+        }
+    }
+
+    /// Ends the process that uses a store, and the faults.
+    fn drop_killed(store: Store) {
+        with_disk(Disk::kill);
+        drop(store);
+        with_disk(|disk| {
+            disk.revive();
+            disk.faults = Faults::default();
+        });
     }
 
     #[test]

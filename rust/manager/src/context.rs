@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use penstock_flux::eventlog::Exception;
@@ -539,6 +540,11 @@ impl Context {
     /// Closes the store: every later call of it fails.
     pub(crate) fn close(&mut self) {
         self.storage.close();
+    }
+
+    /// Closes the store, which is the database at `path`, and opens it for reading.
+    pub(crate) fn reopen_store_for_reading(&mut self, path: &Path) -> Result<Store, StoreError> {
+        self.storage.reopen_for_reading(path)
     }
 
     /// Forgets that the store has taken the place of another one.

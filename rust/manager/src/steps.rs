@@ -1,5 +1,7 @@
 //! The steps that are due for a job in each state. No other module advances jobs.
 
+use std::path::Path;
+
 use penstock_flux::{RequestError, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
@@ -49,6 +51,45 @@ impl Manager {
     /// Whether the manager only answers questions: see [`open_for_reading`](Self::open_for_reading).
     pub fn is_reading(&self) -> bool {
         self.cx.outage.is_some()
+    }
+
+    /// [Closes](Self::close) the store, which is the database at `path`, and opens it for reading.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened, or may have a commit that is not durable.
+    pub fn reopen_store_for_reading(
+        &mut self,
+        path: &Path,
+    ) -> Result<Store, penstock_store::Error> {
+        self.cx.reopen_store_for_reading(path)
+    }
+
+    /// Replaces this manager by one that `open` builds from what its store, the database at `path`, has committed. One that
+    /// only answers questions does so until then.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be opened or written.
+    pub fn rebuild<E: From<penstock_store::Error>>(
+        &mut self,
+        path: &Path,
+        open: impl FnOnce() -> Result<Self, E>,
+    ) -> Result<(), E> {
+        if self.is_reading() {
+            Store::check_writable(path)?;
+        } else {
+            // The last connection that is closed saves what is in a log that was removed meanwhile.
+            self.close();
+        }
+        let mut next = open()?;
+        let committed = next.commit();
+        // Its store knows that this commit may be found in the log: it must not be read from the file.
+        let is_doubtful = next.store().has_doubtful_commit() && !self.is_reading();
+        if committed.is_ok() || is_doubtful {
+            *self = next;
+        }
+        Ok(committed.map(drop)?)
     }
 
     /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for

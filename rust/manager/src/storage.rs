@@ -1,5 +1,6 @@
 //! The store, with failures that the next commit reports.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use penstock_store::{Error, Store};
@@ -62,6 +63,11 @@ impl Storage {
     /// Closes the store, and discards every change since the last commit.
     pub(crate) fn close(&mut self) {
         self.store.close();
+    }
+
+    /// Closes the store, which is the database at `path`, and opens it for reading.
+    pub(crate) fn reopen_for_reading(&mut self, path: &Path) -> Result<Store, Error> {
+        self.store.reopen_for_reading(path)
     }
 
     /// Whether an operation has failed since the last commit: what is read since need not be what was

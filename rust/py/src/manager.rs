@@ -93,18 +93,10 @@ impl JobManager {
         let rebuilt = py.detach(|| {
             // The state that a panic has left is replaced.
             let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
-            if manager.is_reading() {
-                // It answers questions until the store is written.
-                Store::check_writable(path)?;
-            } else {
-                // The last connection that is closed saves what is in a log that was removed meanwhile.
-                manager.close();
-            }
-            let store = Store::open(path, self.synchronous)?;
-            let mut next = penstock_manager::Manager::open(store, settings, now)?;
-            // The store can be written.
-            next.commit()?;
-            *manager = next;
+            manager.rebuild(path, || {
+                let store = Store::open(path, self.synchronous)?;
+                penstock_manager::Manager::open(store, settings, now)
+            })?;
             self.manager.clear_poison();
             Ok::<_, penstock_manager::Error>(())
         });
@@ -128,8 +120,7 @@ impl JobManager {
         let outage = RequestError::new(errnum, reason);
         let opened = py.detach(|| {
             let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
-            manager.close();
-            let store = Store::open_reader(path)?;
+            let store = manager.reopen_store_for_reading(path)?;
             *manager = penstock_manager::Manager::open_for_reading(store, settings, now, outage)?;
             self.manager.clear_poison();
             Ok::<_, penstock_manager::Error>(())

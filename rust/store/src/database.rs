@@ -121,6 +121,25 @@ impl Database {
         Self::with(connection, Synchronous::Full)
     }
 
+    /// Closes the database at `path`, and opens it for reading: a commit that is not durable is not read.
+    pub(crate) fn reopen_for_reading(&mut self, path: &Path) -> Result<Self, Error> {
+        if !self.has_doubtful_commit {
+            self.close();
+            return Self::open_reader(path);
+        }
+        // The connections share what they know of the log, which ends before that commit. After the last of them SQLite would
+        // read the log from its file, and find it.
+        let is_open = self.checkpoints.is_some();
+        let files = self.files.as_ref().map(|files| &files.files);
+        let reader = match files.map_or(Ok(()), Files::check) {
+            Ok(()) if is_open => Self::open_reader(path),
+            Ok(()) => Err(Error::doubtful(path)),
+            Err(error) => Err(error),
+        };
+        self.close();
+        reader
+    }
+
     /// Opens a database in memory.
     pub(crate) fn in_memory() -> Result<Self, Error> {
         let connection = Connection::open_in_memory()

@@ -68,6 +68,17 @@ impl Error {
         }
     }
 
+    /// A database whose log may have a commit that is not durable.
+    pub(crate) fn doubtful(path: &Path) -> Self {
+        Self {
+            text: format!(
+                "store: the log of `{}` may have a commit that is not durable",
+                path.display()
+            ),
+            kind: ErrorKind::InputOutput,
+        }
+    }
+
     /// A database that lacks durable changes, or whose files were removed or replaced.
     pub(crate) fn lost(text: &str) -> Self {
         Self {

@@ -91,6 +91,16 @@ impl Store {
         Database::open_reader(path).map(Self::over)
     }
 
+    /// [Closes](Self::close) the database, which is the one at `path`, and opens it for reading, without a
+    /// [doubtful commit](Self::has_doubtful_commit).
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be opened, or was closed before and may have a doubtful commit.
+    pub fn reopen_for_reading(&mut self, path: &Path) -> Result<Self, Error> {
+        self.database.reopen_for_reading(path).map(Self::over)
+    }
+
     /// Opens a database in memory, for tests and simulation.
     ///
     /// # Errors

@@ -11,6 +11,11 @@
 //!   also if the sync of the copies has failed. When the last program closes the database that number is lost, and all pages are
 //!   copied again; while one has it open, this module sets it to 0, as `SQLite` does when it recovers the log.
 //!
+//! - Of the log, the header of the frame behind the last commit is overwritten by zeros: a commit whose sync has failed may be there,
+//!   which the writer does not know, and the process after it would find.
+//!
+//! While another program holds the lock for writing, the start only writes the log again: what it reads is durable.
+//!
 //! A restarting checkpoint would do without, but waits for readers, and an exclusive connection for all other programs: a
 //! back-up would delay the start. Pages that the kernel has evicted from the page cache before the start are lost.
 #![expect(
@@ -28,7 +33,8 @@ use crate::Error;
 
 /// The bytes of the log before its first frame, and of a frame before its page (`walformat`).
 const LOG_HEADER_BYTES: u64 = 32;
-const FRAME_HEADER_BYTES: u64 = 24;
+const FRAME_HEADER: usize = 24;
+const FRAME_HEADER_BYTES: u64 = FRAME_HEADER as u64;
 /// The log is written again in pieces of this size: `SQLite`'s file system of Unix writes less than 128 KiB at once.
 const PIECE_BYTES: u64 = 64 << 10;
 
@@ -44,6 +50,8 @@ const LENGTH_AT: usize = 4;
 const COPIED_AT: usize = 24;
 /// The lock that a checkpoint holds (`WAL_CKPT_LOCK`).
 const CHECKPOINT_LOCK: c_int = 1;
+/// A lock of readers, without which no writer restarts the log (`WAL_READ_LOCK(1)`).
+const READ_LOCK: c_int = 4;
 
 /// Makes the log of a database durable, and has all of it copied again. The caller has begun a transaction that writes: no other
 /// program appends.
@@ -52,14 +60,37 @@ pub(crate) fn adopt(connection: &Connection) -> Result<(), Error> {
         let Some(index) = Index::of(connection)? else {
             return Ok(());
         };
-        let bytes = index.log_bytes();
-        if bytes == 0 {
+        let Some(bytes) = index.log_bytes() else {
+            return Ok(());
+        };
+        let log = File::log_of(connection)?;
+        log.end_at(bytes)?;
+        if bytes == LOG_HEADER_BYTES {
             return Ok(());
         }
-        File::log_of(connection)?.write_again(bytes)?;
+        log.write_again(bytes)?;
         index.count_none_as_copied()
     };
-    adopt().map_err(|error| Error::new("cannot sync the log that was found", &error))
+    adopt().map_err(|error| cannot_sync(&error))
+}
+
+/// Makes the log of a database durable up to its last commit, also while another program appends to it. The connection has no
+/// transaction.
+pub(crate) fn make_durable(connection: &Connection) -> Result<(), Error> {
+    let make_durable = || {
+        let Some(index) = Index::of(connection)? else {
+            return Ok(());
+        };
+        index.while_log_stays(|| match index.log_bytes() {
+            None | Some(LOG_HEADER_BYTES) => Ok(()),
+            Some(bytes) => File::log_of(connection)?.write_again(bytes),
+        })
+    };
+    make_durable().map_err(|error| cannot_sync(&error))
+}
+
+fn cannot_sync(error: &rusqlite::Error) -> Error {
+    Error::new("cannot sync the log that was found", error)
 }
 
 fn check(code: c_int) -> rusqlite::Result<()> {
@@ -102,6 +133,42 @@ impl<'a> File<'a> {
         let methods = unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) };
         let methods = methods.ok_or_else(missing_method)?;
         Ok(Self { file, methods })
+    }
+
+    /// Has the log end behind its first bytes: of a frame that follows, the header is overwritten by zeros, and synced.
+    fn end_at(&self, length: u64) -> rusqlite::Result<()> {
+        let methods = self.methods;
+        let (Some(size), Some(read), Some(write), Some(sync)) = (
+            methods.xFileSize,
+            methods.xRead,
+            methods.xWrite,
+            methods.xSync,
+        ) else {
+            return Err(missing_method());
+        };
+        let mut bytes: ffi::sqlite3_int64 = 0;
+        // SAFETY: the file is open.
+        check(unsafe { size(self.file, &raw mut bytes) })?;
+        if bytes.cast_unsigned() < length + FRAME_HEADER_BYTES {
+            return Ok(());
+        }
+        let mut header = [0_u8; FRAME_HEADER];
+        let (into, count) = (
+            header.as_mut_ptr().cast::<c_void>(),
+            FRAME_HEADER.try_into().unwrap_or(0),
+        );
+        let offset = length.cast_signed();
+        // SAFETY: the file is open, and the buffer has as many bytes.
+        check(unsafe { read(self.file, into, count, offset) })?;
+        if header == [0; FRAME_HEADER] {
+            return Ok(());
+        }
+        header.fill(0);
+        let from = header.as_ptr().cast::<c_void>();
+        // SAFETY: as above.
+        check(unsafe { write(self.file, from, count, offset) })?;
+        // SAFETY: the file is open.
+        check(unsafe { sync(self.file, ffi::SQLITE_SYNC_NORMAL) })
     }
 
     /// Writes the first bytes of the file again, as they are, and syncs it.
@@ -165,19 +232,34 @@ impl<'a> Index<'a> {
         self.number(at).load(Ordering::SeqCst)
     }
 
-    /// The bytes of the log up to its last commit.
-    fn log_bytes(&self) -> u64 {
-        let frames = u64::from(self.read(LENGTH_AT));
-        if frames == 0 || self.read(VERSION_AT) != INDEX_VERSION {
-            return 0;
+    /// The bytes of the log up to its last commit; `None` if its format is unknown.
+    fn log_bytes(&self) -> Option<u64> {
+        if self.read(VERSION_AT) != INDEX_VERSION {
+            return None;
         }
+        let frames = u64::from(self.read(LENGTH_AT));
         let [_, _, low, high] = self.read(PAGE_SIZE_AT).to_ne_bytes();
         // 65536 is stored as 1.
         let page = match u16::from_ne_bytes([low, high]) {
             1 => 1 << 16,
             size => u64::from(size),
         };
-        LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page)
+        Some(LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page))
+    }
+
+    fn change_lock(&self, which: c_int, flags: c_int) -> rusqlite::Result<()> {
+        let lock = self.database.methods.xShmLock.ok_or_else(missing_method)?;
+        // SAFETY: the file is open, and its shared memory is mapped.
+        check(unsafe { lock(self.database.file, which, 1, flags) })
+    }
+
+    /// Calls a function while the log does not restart.
+    fn while_log_stays(&self, work: impl FnOnce() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
+        let is_shared = ffi::SQLITE_SHM_SHARED;
+        self.change_lock(READ_LOCK, is_shared | ffi::SQLITE_SHM_LOCK)?;
+        let result = work();
+        self.change_lock(READ_LOCK, is_shared | ffi::SQLITE_SHM_UNLOCK)?;
+        result
     }
 
     /// Has the next checkpoint copy all pages. A checkpoint that another program makes now is not waited for.
@@ -185,14 +267,9 @@ impl<'a> Index<'a> {
         if self.read(COPIED_AT) == 0 {
             return Ok(());
         }
-        let lock = self.database.methods.xShmLock.ok_or_else(missing_method)?;
-        let change = |flag: c_int| {
-            let flags = flag | ffi::SQLITE_SHM_EXCLUSIVE;
-            // SAFETY: the file is open, and its shared memory is mapped.
-            check(unsafe { lock(self.database.file, CHECKPOINT_LOCK, 1, flags) })
-        };
-        change(ffi::SQLITE_SHM_LOCK)?;
+        let is_exclusive = ffi::SQLITE_SHM_EXCLUSIVE;
+        self.change_lock(CHECKPOINT_LOCK, is_exclusive | ffi::SQLITE_SHM_LOCK)?;
         self.number(COPIED_AT).store(0, Ordering::SeqCst);
-        change(ffi::SQLITE_SHM_UNLOCK)
+        self.change_lock(CHECKPOINT_LOCK, is_exclusive | ffi::SQLITE_SHM_UNLOCK)
     }
 }

@@ -143,7 +143,7 @@ COMMIT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OldLog {
     Adopted,
-    /// Another program holds a lock: the next transaction adopts the log.
+    /// Another program holds a lock: the log is durable, and the next transaction adopts it.
     Found,
 }
 
@@ -169,8 +169,11 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
         .map_err(wrap)?;
     match copy_old_log(connection) {
         Ok(()) => {}
-        // Reads need no lock.
-        Err(error) if error.is_busy() && is_prepared(connection)? => return Ok(OldLog::Found),
+        // Reads need no lock for writing.
+        Err(error) if error.is_busy() && is_prepared(connection)? => {
+            old_log::make_durable(connection)?;
+            return Ok(OldLog::Found);
+        }
         Err(error) => return Err(error),
     }
     migrate(connection)?;
