@@ -186,10 +186,18 @@ FORMS = {
 }
 
 
+#: Pairs of sets whose operations compare id by id, or run by run: taken in turn, for a processor's
+#: branch predictor learns the decisions of one such pair by heart when it is repeated.
+PAIRS_IN_TURN = {"c": 4, "sparse": 4}
+
+
 @cache
-def ids(name: str) -> IDset:
-    """A set: all, even, ten thousand ranges, a random half (a to d) of a million; or of `FORMS`."""
-    rng = random.Random(name)
+def ids(name: str, number: int = 0) -> IDset:
+    """A set: all, even, ten thousand ranges, a random half (a to d) of a million; or of `FORMS`.
+
+    Sets of one name with different numbers are alike.
+    """
+    rng = random.Random(f"{name}, {number}" if number else name)
     form = name.removesuffix(" 2")
     if name == "a":
         return IDset(range(UNIVERSE))
@@ -220,15 +228,15 @@ def bits(*names: str) -> bytes:
 
 
 @cache
-def bitmap(name: str) -> Any:
-    made = BitMap(ids(name).expand())
+def bitmap(name: str, number: int = 0) -> Any:
+    made = BitMap(ids(name, number).expand())
     made.run_optimize()
     return made
 
 
 @cache
-def rangeset(name: str) -> Any:
-    return RangeSet(str(ids(name)))
+def rangeset(name: str, number: int = 0) -> Any:
+    return RangeSet(str(ids(name, number)))
 
 
 for _name, _parse, _format in [
@@ -275,8 +283,9 @@ for _left, _right in _PAIRS:
 
         def _combine(make: Any, left: str = _left, right: str = _right, f: Any = _apply) -> Any:
             def setup() -> Any:
-                x, y = make(left), make(right)
-                return lambda: f(x, y)
+                numbers = range(PAIRS_IN_TURN.get(left, 1))
+                pairs = itertools.cycle([(make(left, n), make(right, n)) for n in numbers])
+                return lambda: f(*next(pairs))
 
             return setup
 

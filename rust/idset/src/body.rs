@@ -140,6 +140,14 @@ impl Body {
         }
     }
 
+    /// Asks for what is read soon, if the processor does not foresee it.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Self::Ids(ids) = self {
+            wide::prefetch(ids);
+        }
+    }
+
     #[inline]
     pub(crate) fn contains(&self, id: u16) -> bool {
         match self {
@@ -364,10 +372,17 @@ impl Body {
             },
             Self::Runs(runs) => {
                 let at = runs.partition_point(|run| run.hi < id);
-                if runs.get(at).is_some_and(|run| run.lo <= id) {
-                    return false;
+                let (before, after) = runs.split_at_mut(at);
+                let before = before.last_mut().filter(|run| run.hi + 1 == id);
+                match (before, after.first_mut()) {
+                    (_, Some(run)) if run.lo <= id => return false,
+                    // One run grows: no form is smaller than before.
+                    (None, Some(run)) if run.lo - 1 == id => {
+                        run.lo = id;
+                        return true;
+                    }
+                    _ => splice(runs, Run::one(id)),
                 }
-                splice(runs, Run::one(id));
             }
             Self::Bits(words) => {
                 let index = usize::from(id) / WORD_BITS;
@@ -383,6 +398,29 @@ impl Body {
         }
         self.reconsider();
         true
+    }
+
+    /// Removes and returns the lowest id of several ones, unless another form might suit the rest better.
+    pub(crate) fn pop_first(&mut self) -> Option<u16> {
+        match self {
+            Self::Full | Self::Ids(_) => None,
+            Self::Runs(runs) => {
+                let run = runs.first_mut()?;
+                let id = run.lo;
+                if id < run.hi {
+                    run.lo += 1;
+                } else {
+                    runs.remove(0);
+                }
+                Some(id)
+            }
+            Self::Bits(words) => {
+                let id = words::next_set(words, 0)?;
+                let word = words.get_mut(id / WORD_BITS)?;
+                *word &= *word - 1;
+                Some(low(id))
+            }
+        }
     }
 
     /// Adds the ids of a run.

@@ -388,6 +388,23 @@ impl Chunks {
         }
     }
 
+    /// Removes and returns the lowest id, if nothing but its chunk's body changes by that.
+    pub(crate) fn pop_first(&mut self) -> Option<u32> {
+        let chunk = self.chunks.first_mut()?;
+        let words = match &chunk.body {
+            Body::Bits(words) => words.len(),
+            _ => 1,
+        };
+        // After the last id of a chunk, or with few ids in a bitmap, more has to change.
+        if chunk.count as usize <= words.max(1) {
+            return None;
+        }
+        let low = chunk.body.pop_first()?;
+        chunk.count -= 1;
+        self.count -= 1;
+        Some(id(chunk.key, low))
+    }
+
     /// Splits the entry that holds both the chunk `key` and the one before.
     fn cut_before(&mut self, key: u32) {
         let index = self.at(key);
@@ -586,6 +603,11 @@ impl<'a> Iterator for Pairs<'a> {
         self.from = pair.last + 1;
         skip(&mut self.left, self.from);
         skip(&mut self.right, self.from);
+        for chunks in [self.left, self.right] {
+            if let Some(next) = chunks.first() {
+                next.body.prefetch();
+            }
+        }
         Some(pair)
     }
 }

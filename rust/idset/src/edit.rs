@@ -124,6 +124,11 @@ impl IdSet {
 
     /// Removes and returns the lowest id.
     pub fn pop_first(&mut self) -> Option<u32> {
+        if let Form::Large(chunks) = &mut self.form
+            && let Some(first) = Arc::make_mut(chunks).pop_first()
+        {
+            return Some(first);
+        }
         let first = self.first()?;
         self.remove_span(Span {
             lo: first,

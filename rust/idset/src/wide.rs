@@ -10,7 +10,11 @@
 )]
 
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
+mod common;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod merge;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+mod runs;
 
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
@@ -41,10 +45,12 @@ impl Level {
         let avx2 = std::is_x86_feature_detected!("avx2")
             && std::is_x86_feature_detected!("bmi1")
             && std::is_x86_feature_detected!("bmi2")
+            && std::is_x86_feature_detected!("sse4.2")
             && std::is_x86_feature_detected!("popcnt");
         if avx2
             && std::is_x86_feature_detected!("avx512f")
             && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512vl")
             && std::is_x86_feature_detected!("avx512vpopcntdq")
             && std::is_x86_feature_detected!("avx512vbmi2")
         {
@@ -119,13 +125,29 @@ pub(crate) fn combined(op: Op, left: &[u64], right: &[u64]) -> (Vec<u64>, u32) {
 /// long.
 pub(crate) fn merged(op: Op, left: &[u16], right: &[u16]) -> Option<Vec<u16>> {
     #[cfg(all(feature = "std", target_arch = "x86_64"))]
-    if Level::current() == Level::Avx512 {
+    {
         let mut room = merge::new_room();
-        // SAFETY: the processor has what the function was compiled for.
-        return unsafe { merge::merge(op, left, right, &mut room) }.map(<[u16]>::to_vec);
+        let is_subset = matches!(op, Op::Intersection | Op::Difference);
+        let ids = match Level::current() {
+            // SAFETY: the processor has what the function was compiled for.
+            Level::Avx512 if is_subset => unsafe {
+                common::filter(op, left, right, &mut room, common::keep_32)
+            },
+            // SAFETY: the processor has what the function was compiled for.
+            Level::Avx512 => unsafe { merge::merge(op, left, right, &mut room) },
+            // SAFETY: the processor has what the function was compiled for.
+            Level::Avx2 if is_subset => unsafe {
+                common::filter(op, left, right, &mut room, common::keep_8)
+            },
+            Level::Avx2 | Level::Baseline => None,
+        };
+        ids.map(<[u16]>::to_vec)
     }
-    let _ = (op, left, right);
-    None
+    #[cfg(not(all(feature = "std", target_arch = "x86_64")))]
+    {
+        let _ = (op, left, right);
+        None
+    }
 }
 
 by_level! {
@@ -139,9 +161,19 @@ by_level! {
     fn combine(op: Op, left: &mut [u64], right: &[u64]) -> u32 = combine_any
 }
 
+/// Replaces the bitmap of a chunk by its combination with runs; not by an intersection.
+pub(crate) fn combine_runs(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
+    #[cfg(all(feature = "std", target_arch = "x86_64"))]
+    if Level::current() == Level::Avx512 {
+        // SAFETY: the processor has what the function was compiled for.
+        return unsafe { runs::combine(op, words, runs) };
+    }
+    combine_runs_narrow(op, words, runs);
+}
+
 by_level! {
-    /// Replaces the bitmap of a chunk by its combination with runs; not by an intersection.
-    fn combine_runs(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) -> () = combine_runs_any
+    /// The same without 512 bits at once.
+    fn combine_runs_narrow(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) -> () = combine_runs_any
 }
 
 by_level! {
@@ -194,8 +226,7 @@ fn combine_runs_any(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
     }
 }
 
-/// Applies `change` to the bits of all runs, in four places in turn: neighbours are often in one word, whose change has to
-/// wait for the change before.
+/// In four places in turn: neighbours are often in one word, whose change has to wait for the change before.
 #[inline(always)]
 fn change_runs(
     words: &mut [u64; CHUNK_WORDS],
@@ -230,6 +261,23 @@ fn sum(words: impl Iterator<Item = u64>) -> u32 {
     words.fold(0, |count: u64, word| {
         count.wrapping_add(word.count_ones().into())
     }) as u32
+}
+
+/// Asks for a list of ids, which is read soon: it is too short for the processor to foresee that.
+#[inline]
+pub(crate) fn prefetch(ids: &[u16]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        const LINE_IDS: usize = 32;
+        const MAX_LINES: usize = 24;
+        for line in ids.chunks(LINE_IDS).take(MAX_LINES) {
+            // SAFETY: an address that can be read.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ids;
 }
 
 /// Whether two lists of runs are the same: by their bytes, where `==` would look at run by run.
@@ -294,7 +342,30 @@ mod tests {
             }
         }
 
-        /// At the highest level alone; the others have none.
+        #[test]
+        fn runs_change_the_bits_of_their_ids(
+            word in any::<u64>(), starts in btree_set(any::<u16>(), 0..700), longest in 1..300_u16,
+        ) {
+            let mut runs: Vec<Run> = Vec::new();
+            for lo in starts {
+                if runs.last().is_none_or(|before| u32::from(before.hi) + 1 < lo.into()) {
+                    let hi = lo.saturating_add(lo % longest);
+                    runs.push(Run { lo, hi });
+                }
+            }
+            let mut mask = [0_u64; CHUNK_WORDS];
+            for id in runs.iter().flat_map(|run| run.lo..=run.hi) {
+                mask[usize::from(id) / 64] |= 1 << (id % 64);
+            }
+            for op in [Op::Union, Op::Difference, Op::SymmetricDifference] {
+                let mut words = [word; CHUNK_WORDS];
+                combine_runs(op, &mut words, &runs);
+                let expected = mask.map(|mask| op.word(word, mask));
+                prop_assert_eq!(words, expected, "{:?}", op);
+            }
+        }
+
+        /// A level may have no instructions for that.
         #[test]
         fn merged_lists_are_the_combinations_of_their_ids(
             left in ids(), right in ids(),

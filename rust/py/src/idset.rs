@@ -3,9 +3,9 @@
 
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyRange, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
 use crate::shared::{self, check_parts, position};
@@ -15,6 +15,7 @@ mod classes;
 mod frozen;
 mod integer;
 mod iterator;
+mod membership;
 mod operand;
 mod operation;
 mod reading;

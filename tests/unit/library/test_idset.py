@@ -592,6 +592,20 @@ def test_an_object_with_index_is_an_id() -> None:
             return 5
 
     assert str(IDset(Five())) == "5"
+    assert Five() in IDset("5")
+
+
+@pytest.mark.parametrize("kind", [IDset, FrozenIDset])
+def test_membership_of_anything(kind: type[IDset | FrozenIDset]) -> None:
+    class Broken:
+        def __index__(self) -> int:
+            raise RuntimeError("broken")
+
+    ids = kind("0-5,100000-100010,4294967294")
+    assert all(one in ids for one in (0, 5, 100010, 4294967294, True))
+    assert not any(other in ids for other in (-1, 6, 2**32 - 1, 2**63, -(2**70), None, 3.0, "3"))
+    with pytest.raises(RuntimeError, match="broken"):
+        Broken() in ids  # noqa: B015 - what is tested
 
 
 def test_numpy_arrays_come_and_go() -> None:

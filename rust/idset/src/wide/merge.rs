@@ -12,16 +12,16 @@ use core::mem::MaybeUninit;
 use crate::op::Op;
 
 /// Ids in a vector.
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
 /// Fills the lanes after the last id of a list. No id of a list that is merged.
 const FILLER: u16 = u16::MAX;
 /// Ids of a room, which takes 16 KiB of the stack.
-const ROOM: usize = 8192;
+pub(super) const ROOM: usize = 8192;
 /// The greatest number of ids of two lists together: behind the last one whole vectors are written.
 const MAX_IDS: usize = ROOM - LANES - 1;
 
 /// The place of a result's ids.
-type Room = [MaybeUninit<u16>; ROOM];
+pub(super) type Room = [MaybeUninit<u16>; ROOM];
 
 /// The ids of the result, ascending, in `room`; `None` if the lists are too long for it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
@@ -42,15 +42,7 @@ pub(super) fn merge<'a>(
         Op::Union | Op::SymmetricDifference if left.is_empty() => copy(right, room),
         Op::Union => lists::<UNION>(left, right, room),
         Op::SymmetricDifference => lists::<SYMMETRIC_DIFFERENCE>(left, right, room),
-        Op::Intersection if left.is_empty() || right.is_empty() => 0,
-        Op::Intersection => lists::<INTERSECTION>(left, right, room),
-        Op::Difference if left.is_empty() || right.is_empty() => copy(left, room),
-        Op::Difference => {
-            let mut shared = new_room();
-            let len = lists::<INTERSECTION>(left, right, &mut shared);
-            // SAFETY: `lists` has written `len` ids.
-            without(left, unsafe { written(&shared, len) }, room)
-        }
+        Op::Intersection | Op::Difference => return None,
     };
     if op.keeps(left_ends, right_ends) {
         room[len].write(FILLER);
@@ -124,23 +116,6 @@ fn lists<const OP: u8>(left: &[u16], right: &[u16], room: &mut Room) -> usize {
     out.len
 }
 
-/// Writes the ids of a list that are not in the other, all of whose ids are in the first. Returns their number.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-fn without(ids: &[u16], removed: &[u16], room: &mut Room) -> usize {
-    let mut removed = removed.iter().peekable();
-    let mut out = Out { room, len: 0 };
-    for block in ids.chunks(LANES) {
-        let (lanes, mut kept) = load(block);
-        let last = block.last().copied().unwrap_or_default();
-        while let Some(&id) = removed.next_if(|&&id| id <= last) {
-            kept &= _mm512_cmpneq_epu16_mask(lanes, _mm512_set1_epi16(id.cast_signed()));
-        }
-        out.put_lanes(lanes, kept);
-    }
-    out.len
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "the lowest lane")]
 fn low(lanes: i32) -> i16 {
     lanes as i16
@@ -170,12 +145,33 @@ impl Source<'_> {
 }
 
 /// A result, as far as it is written.
-struct Out<'a> {
+pub(super) struct Out<'a> {
     room: &'a mut Room,
-    len: usize,
+    pub(super) len: usize,
 }
 
-impl Out<'_> {
+impl<'a> Out<'a> {
+    pub(super) fn new(room: &'a mut Room) -> Self {
+        Self { room, len: 0 }
+    }
+
+    pub(super) fn push(&mut self, id: u16) {
+        self.room[self.len].write(id);
+        self.len += 1;
+    }
+
+    /// The next `lanes` places.
+    #[inline]
+    pub(super) fn place(&mut self, lanes: usize) -> &mut [MaybeUninit<u16>] {
+        &mut self.room[self.len..self.len + lanes]
+    }
+
+    /// All ids that are written.
+    pub(super) fn into_ids(self) -> &'a [u16] {
+        // SAFETY: `len` counts ids that are written.
+        unsafe { written(self.room, self.len) }
+    }
+
     /// Writes the ids of `this` that belong to the result; `before` and `next` are the vectors around it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
@@ -196,7 +192,7 @@ impl Out<'_> {
     /// Writes the ids in some lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-    fn put_lanes(&mut self, ids: __m512i, kept: u32) {
+    pub(super) fn put_lanes(&mut self, ids: __m512i, kept: u32) {
         let ids = _mm512_maskz_compress_epi16(kept, ids);
         // Two lists have no more ids together than `MAX_IDS`: this cannot fail.
         let place = &mut self.room[self.len..self.len + LANES];
@@ -209,7 +205,7 @@ impl Out<'_> {
 /// The first ids of a list, then fillers; and the mask of the ids.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn load(ids: &[u16]) -> (__m512i, u32) {
+pub(super) fn load(ids: &[u16]) -> (__m512i, u32) {
     let lanes = ids.len().min(LANES);
     let mask = u32::try_from((1_u64 << lanes) - 1).unwrap_or(u32::MAX);
     let fillers = _mm512_set1_epi16(FILLER.cast_signed());

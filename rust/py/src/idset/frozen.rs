@@ -3,15 +3,15 @@
 
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyRange, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use super::classes::{Ids, PyFrozenIdSet};
 use super::operand::{self, construct, construct_lenient, required, valid_id};
 use super::operation::{apply, bracketed_text, compared, operate, operate_all, sliced, text};
 use super::reading::reading_methods;
-use super::{buffer, integer, iterator};
+use super::{buffer, iterator, membership};
 use crate::errors::NotFoundError;
 use crate::shared::{self, check_parts, position};
 

@@ -3,6 +3,8 @@
 /// The methods of a class that implements [`super::classes::Ids`].
 macro_rules! reading_methods {
     ($class:ident) => {
+        membership::slot!($class);
+
         #[pymethods]
         impl $class {
             fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -11,18 +13,6 @@ macro_rules! reading_methods {
 
             fn __bool__(&self, py: Python<'_>) -> bool {
                 !self.with(py, IdSet::is_empty)
-            }
-
-            fn __contains__(&self, member: &Bound<'_, PyAny>) -> PyResult<bool> {
-                let contains = |id| self.with(member.py(), |set| set.contains(id));
-                if let Ok(number) = member.cast_exact::<PyInt>() {
-                    return Ok(integer::id(number).is_some_and(contains));
-                }
-                match operand::id(member) {
-                    Ok(id) => Ok(id.is_some_and(contains)),
-                    Err(error) if error.is_instance_of::<PyTypeError>(member.py()) => Ok(false),
-                    Err(error) => Err(error),
-                }
             }
 
             fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
