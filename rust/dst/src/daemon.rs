@@ -51,10 +51,10 @@ const MAX_COMMIT_DELAY_S: f64 = 0.05;
 const RESTART_PAUSE_S: f64 = 1.0;
 /// The lengths of the log of the store: a run has some hundred commits.
 const LOG_LIMITS: LogLimits = LogLimits {
-    piece: 16,
-    restart: 32,
-    rest: 24,
-    max: 128,
+    piece: 8,
+    restart: 16,
+    rest: 12,
+    max: 64,
 };
 /// The most disk operations of a copy of the log after a round.
 const MAX_COPY_TURN: u32 = 5;
@@ -254,6 +254,13 @@ impl Daemon {
     /// Whether a commit has failed that the store may have when it is opened again.
     pub fn has_doubtful_commit(&self) -> bool {
         self.has_doubtful_commit || self.manager.store().has_doubtful_commit()
+    }
+
+    /// The store, if clients can be shown all that it has: the daemon serves reads, and nothing is uncommitted.
+    pub fn readable_store(&self) -> Option<&Store> {
+        let is_committed =
+            !self.failures.contains_key(&Role::Manager) && !self.manager.has_uncommitted();
+        (is_committed || self.manager.is_reading()).then(|| self.manager.store())
     }
 
     /// The scheduler within the daemon.

@@ -160,6 +160,9 @@ steps! {
     CopyError = "copy-error", 1, 8, Store;
     /// Another program reads the database, or no longer: whether.
     Reader = "reader", 1, 6, Store;
+    /// The daemon is killed, another program reads the database, and every process that has ended is started on a disk without faults:
+    /// whether the other program locks the database.
+    StartBesideReader = "start-beside-reader", 1, 2, Store;
     /// The clock is set: seconds forward, or backward by the second number.
     Clock = "clock", 2, 6, Clock;
     /// A job requests nodes: client, job, nodes, seconds that it waits.
@@ -214,12 +217,44 @@ steps! {
     SubmitPart = "submit-part", 4, 60, Lists;
 }
 
+/// The kinds of a run about the log of the store, and how often each is drawn: what a failed sync leaves shows after many commits and
+/// several faults, each at its time.
+const LOG_STEPS: &[(StepKind, u32)] = &[
+    (StepKind::Submit, 100),
+    (StepKind::Deliver, 60),
+    (StepKind::Run, 100),
+    (StepKind::Advance, 40),
+    (StepKind::Cancel, 12),
+    (StepKind::Watch, 12),
+    (StepKind::List, 4),
+    (StepKind::End, 30),
+    (StepKind::Start, 50),
+    (StepKind::EndHook, 60),
+    (StepKind::KillDaemon, 6),
+    (StepKind::EndDaemon, 4),
+    (StepKind::PowerFailure, 15),
+    (StepKind::Full, 4),
+    (StepKind::Busy, 4),
+    (StepKind::DiskError, 8),
+    (StepKind::SyncError, 40),
+    (StepKind::CopyError, 25),
+    (StepKind::Reader, 30),
+    (StepKind::StartBesideReader, 30),
+];
+
 impl StepKind {
     /// Its name in the text.
     pub fn name(self) -> &'static str {
         let mut all = Self::ALL.iter();
         all.find(|(kind, ..)| *kind == self)
             .map_or("", |(_, name, ..)| name)
+    }
+
+    /// The number of its arguments.
+    fn arguments(self) -> usize {
+        let mut all = Self::ALL.iter();
+        all.find(|(kind, ..)| *kind == self)
+            .map_or(0, |(_, _, count, ..)| *count)
     }
 }
 
@@ -347,7 +382,11 @@ impl Script {
         } else {
             Placement::Inside
         };
-        let groups: Vec<Group> = if random.one_in(8) {
+        let is_about_log = random.one_in(6);
+        let groups: Vec<Group> = if is_about_log {
+            let hooks = random.one_in(2).then_some(Group::Hooks);
+            hooks.into_iter().collect()
+        } else if random.one_in(8) {
             Group::OPTIONAL.to_vec()
         } else {
             Group::OPTIONAL
@@ -368,32 +407,43 @@ impl Script {
             inactive_num_limit: has_limit.then(|| random.below(6)),
             guests: groups.contains(&Group::Guests),
         };
-        let kinds = StepKind::ALL
-            .iter()
-            .filter(|(.., group)| *group == Group::Always || groups.contains(group));
-        let kinds: Vec<_> = kinds.collect();
-        let total: u32 = kinds.iter().map(|(_, _, _, weight, _)| weight).sum();
+        let kinds: Vec<(StepKind, u32)> = if is_about_log {
+            let has_hooks = |kind| kind != StepKind::EndHook || groups.contains(&Group::Hooks);
+            let kinds = LOG_STEPS.iter().filter(|(kind, _)| has_hooks(*kind));
+            kinds.copied().collect()
+        } else {
+            let kinds = StepKind::ALL
+                .iter()
+                .filter(|(.., group)| *group == Group::Always || groups.contains(group));
+            kinds
+                .map(|(kind, _, _, weight, _)| (*kind, *weight))
+                .collect()
+        };
+        let total: u32 = kinds.iter().map(|(_, weight)| weight).sum();
         let length = 40 + random.below(160);
         let mut draw_step = || {
             let mut at = random.below(total);
-            let drawn = kinds.iter().find(|(_, _, _, weight, _)| {
+            let drawn = kinds.iter().find(|(_, weight)| {
                 let is_it = at < *weight;
                 at = at.wrapping_sub(*weight);
                 is_it
             });
-            let (kind, _, count, ..) = drawn?;
+            let kind = drawn?.0;
             let mut arguments = [0; MAX_ARGUMENTS];
-            for argument in arguments.iter_mut().take(*count) {
+            for argument in arguments.iter_mut().take(kind.arguments()) {
                 // Small numbers more often: they are the interesting ones of most kinds.
                 let bits = 1 + random.below(16);
                 *argument = random.below(1 << bits);
             }
-            Some(Step {
-                kind: *kind,
-                arguments,
-            })
+            Some(Step { kind, arguments })
         };
-        let steps = (0..length).filter_map(|_| draw_step()).collect();
+        let mut steps: Vec<_> = (0..length).filter_map(|_| draw_step()).collect();
+        if is_about_log {
+            // It shows what was not durable.
+            let kind = StepKind::PowerFailure;
+            let arguments = [random.below(1 << 16), 0, 0, 0];
+            steps.push(Step { kind, arguments });
+        }
         Self { setup, steps }
     }
 }
@@ -402,12 +452,8 @@ impl fmt::Display for Script {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.setup)?;
         for step in &self.steps {
-            let count = StepKind::ALL
-                .iter()
-                .find(|(kind, ..)| *kind == step.kind)
-                .map_or(0, |row| row.2);
             write!(out, "{}", step.kind.name())?;
-            for argument in step.arguments.iter().take(count) {
+            for argument in step.arguments.iter().take(step.kind.arguments()) {
                 write!(out, " {argument}")?;
             }
             writeln!(out)?;

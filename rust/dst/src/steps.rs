@@ -12,6 +12,7 @@ use penstock_rset::ResourceSet;
 
 use crate::client::{Client, ListAttempt, ListPart, Purpose, Responses, Submission, ValueCommit};
 use crate::daemon::STORE;
+use crate::disk::Faults;
 use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
 use crate::site::OWNER;
@@ -212,10 +213,11 @@ impl World {
             StepKind::Busy => with_disk(|disk| disk.faults.is_busy = is_on),
             StepKind::DiskError => with_disk(|disk| disk.faults.error_after = Some(first % 32)),
             StepKind::SyncError => with_disk(|disk| {
-                let failing = if second.is_multiple_of(2) {
-                    0
-                } else {
-                    second % 16
+                let failing = match second % 4 {
+                    0 => 0,
+                    1 | 2 => second % 16,
+                    // For some time.
+                    _ => second % 128,
                 };
                 disk.faults.sync_error_after = Some(first % 8);
                 disk.faults.failing_after_sync = failing;
@@ -225,6 +227,14 @@ impl World {
             }),
             StepKind::Reader if is_on => self.begin_reading(),
             StepKind::Reader => self.reader = None,
+            StepKind::StartBesideReader => {
+                self.bury_daemon();
+                self.reader = None;
+                with_disk(|disk| disk.faults = Faults::default());
+                self.begin_reading();
+                with_disk(|disk| disk.faults.is_busy = is_on);
+                self.start();
+            }
             StepKind::Clock => self.set_clock(first % 3600, second % 3600),
             kind => unreachable!("{kind:?} is a request, or happens by itself"),
         }

@@ -288,7 +288,23 @@ impl World {
         }
     }
 
+    /// Records the events that clients could have been shown until now as seen.
+    fn record_readable(&mut self) {
+        let store = self.daemon.as_ref().and_then(Daemon::readable_store);
+        let Some(jobs) = store.and_then(|store| store.jobs().ok()) else {
+            return;
+        };
+        for job in jobs.records {
+            let log = job.eventlog();
+            let seen = self.promises.events.entry(job.id.get()).or_default();
+            if log.lines().count() > seen.len() {
+                *seen = log.lines().map(str::to_owned).collect();
+            }
+        }
+    }
+
     pub(crate) fn lose_power(&mut self, seed: u32) {
+        self.record_readable();
         let mut random = Random::new(seed.into());
         with_disk(Disk::kill);
         self.daemon = None;
