@@ -351,9 +351,11 @@ impl Context {
         self.ended.add(&mut self.storage, record);
     }
 
-    /// Removes what the store has of ended jobs that were purged.
-    pub(crate) fn remove_unused_ended(&mut self) {
-        self.storage.run(Store::remove_unused_ended_jobs);
+    /// Removes what the store has of ended jobs that were purged, from the rows after one: all of them, or the next `max`.
+    /// Returns the last of these if there may be later ones.
+    pub(crate) fn remove_unused_ended(&mut self, after: i64, max: Option<u32>) -> Option<i64> {
+        self.storage
+            .run(|store| store.remove_unused_ended_jobs(after, max))
     }
 
     /// A job in the store; `None` if there is none, or if it cannot be read.

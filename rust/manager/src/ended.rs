@@ -88,6 +88,29 @@ impl EndedJobs {
         Some(class)
     }
 
+    /// The end with this index, from the oldest on.
+    pub(crate) fn get(&self, index: usize) -> Option<End> {
+        let mut index = index;
+        for chunk in &self.chunks {
+            match chunk.get(index) {
+                Some(job) => return Some(job.end),
+                None => index -= chunk.len(),
+            }
+        }
+        None
+    }
+
+    /// The number of jobs that ended at this time or before.
+    pub(crate) fn count_until(&self, latest: EventTime) -> usize {
+        let is_until = |job: &EndedJob| job.end.0 <= latest;
+        let is_whole = |chunk: &Vec<EndedJob>| chunk.last().is_some_and(is_until);
+        let whole = self.chunks.partition_point(is_whole);
+        let next = self.chunks.get(whole);
+        let others = next.map_or(0, |chunk| chunk.partition_point(is_until));
+        let before = self.chunks.iter().take(whole);
+        before.map(Vec::len).sum::<usize>() + others
+    }
+
     /// The ends, the oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = End> {
         self.chunks.iter().flatten().map(|job| job.end)
@@ -151,6 +174,12 @@ mod tests {
         assert_eq!(jobs.len(), model.len());
         assert!(jobs.iter().eq(model.keys().copied()));
         assert!(jobs.before(None).eq(model.keys().rev().copied()));
+        for (index, (time, id)) in model.keys().enumerate().step_by(83) {
+            assert_eq!(jobs.get(index), Some((*time, *id)));
+            let until = model.keys().take_while(|end| end.0 <= *time);
+            assert_eq!(jobs.count_until(*time), until.count());
+        }
+        assert_eq!(jobs.get(model.len()), None);
         for end in model.keys().step_by(97) {
             let expected = model.range(..*end).rev().map(|(end, _)| *end);
             assert!(jobs.before(Some(*end)).eq(expected));

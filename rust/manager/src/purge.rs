@@ -27,8 +27,12 @@ const PURGE_INTERVAL_S: f64 = 1.0;
 const JOBS_PER_SLICE: usize = 100;
 /// Maximum number of named jobs checked in one slice, which are read from the store: a millisecond's work.
 const JOBS_CHECKED_PER_SLICE: usize = 50;
-/// The number of removed jobs after which the store is swept of what it has of ended jobs: some milliseconds' work for millions.
+/// The number of removed jobs after which the store is swept of what it has of ended jobs, at least.
 const PURGED_JOBS_PER_SWEEP: usize = 16_384;
+/// One of this many inactive jobs must have been removed since the sweep before, too: a sweep looks at all others.
+const INACTIVE_JOBS_PER_PURGED: usize = 8;
+/// Maximum number of rows swept in one slice, each of many ended jobs: less than a millisecond's work.
+const ROWS_PER_SLICE: u32 = 32;
 /// Maximum number of free pages of the store released in one slice: some milliseconds' work.
 const PAGES_PER_SLICE: u64 = 100;
 /// Seconds between two slices of released pages: no request waits for them.
@@ -47,8 +51,10 @@ pub(crate) struct Purger {
     release_due: Option<f64>,
     /// Pages that were released.
     released_pages: u64,
-    /// Jobs that were removed since what the store has of ended jobs was last swept.
+    /// Jobs that were removed since the store was last swept of what it has of ended jobs.
     unswept: usize,
+    /// The last row that the present sweep has looked at; `None` between two sweeps.
+    swept: Option<i64>,
     /// Maximum number of jobs removed in one slice.
     jobs_per_slice: usize,
 }
@@ -124,21 +130,17 @@ impl Excess {
         }
     }
 
-    /// The jobs in excess, the oldest first.
-    fn of(&self, census: &Census, now: f64) -> impl Iterator<Item = End> {
+    /// The number of jobs in excess, which are the oldest ones.
+    fn count(&self, census: &Census, now: f64) -> usize {
         let inactive = census.inactive();
         let num = self
             .num
             .map(|num| usize::try_from(num).unwrap_or(usize::MAX));
         let surplus = num.map_or(0, |num| inactive.len().saturating_sub(num));
-        let latest = self.age.map(|age| EventTime::new(now - age));
-        let excess = inactive
-            .iter()
-            .enumerate()
-            .take_while(move |(index, (end, _))| {
-                *index < surplus || latest.is_some_and(|latest| *end <= latest)
-            });
-        excess.map(|(_, job)| job)
+        let old = self
+            .age
+            .map_or(0, |age| inactive.count_until(EventTime::new(now - age)));
+        surplus.max(old)
     }
 }
 
@@ -152,6 +154,7 @@ impl Purger {
             release_due: cx.has_excess_pages().then_some(cx.now),
             released_pages: 0,
             unswept: 0,
+            swept: None,
             jobs_per_slice: JOBS_PER_SLICE,
         }
     }
@@ -183,12 +186,13 @@ impl Purger {
             let age = purge.age_limit.filter(|age| *age >= 0.0);
             let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
             let num = num.or(is_all.then_some(0));
-            let mut count = 0;
-            let excess = Excess { age, num };
-            let last = excess.of(census, cx.now).inspect(|_| count += 1).last();
+            let count = Excess { age, num }.count(census, cx.now);
+            let last = count
+                .checked_sub(1)
+                .and_then(|index| census.inactive().get(index));
             match last.filter(|_| purge.force) {
                 Some(last) => Selection::Oldest(last),
-                None => return Ok(Reply::of(&response(count, census))),
+                None => return Ok(Reply::of(&response(count as u64, census))),
             }
         };
         let open = OpenPurge::new(request.message, selection, purge.force.into());
@@ -292,11 +296,20 @@ impl Purger {
             cx.store_meta(MAX_PURGED_META, &greatest);
         }
         self.unswept += ids.len();
-        if self.unswept >= PURGED_JOBS_PER_SWEEP || census.inactive().len() == 0 {
+        let left = census.inactive().len();
+        if left == 0 || self.unswept >= PURGED_JOBS_PER_SWEEP.max(left / INACTIVE_JOBS_PER_PURGED) {
             self.unswept = 0;
-            cx.remove_unused_ended();
+            // Rows that the present sweep has passed may be unused now.
+            self.swept = Some(i64::MIN);
         }
         ids.len() as u64
+    }
+
+    /// Looks at the next rows of ended jobs in the store, and removes those of which all jobs were purged.
+    fn sweep(&mut self, cx: &mut Context) {
+        if let Some(after) = self.swept {
+            self.swept = cx.remove_unused_ended(after, Some(ROWS_PER_SLICE));
+        }
     }
 
     /// Removes the next jobs of a request, and jobs that exceed the configured limits, and releases free pages of the
@@ -304,6 +317,7 @@ impl Purger {
     pub(crate) fn advance(&mut self, cx: &mut Context, census: &mut Census) {
         self.run_next_slice(cx, census);
         self.apply_limits(cx, census);
+        self.sweep(cx);
         if self.release_due.is_some_and(|time| time <= cx.now) {
             let released = cx.release_pages(PAGES_PER_SLICE);
             self.released_pages += released;
@@ -317,9 +331,9 @@ impl Purger {
         if self.is_checking() || due.is_none_or(|time| time > cx.now) {
             return;
         }
-        let excess = Excess::configured(&cx.settings);
-        let excess = excess.of(census, cx.now);
-        let jobs: Vec<End> = excess.take(self.jobs_per_slice).collect();
+        let excess = Excess::configured(&cx.settings).count(census, cx.now);
+        let oldest = census.inactive().iter();
+        let jobs: Vec<End> = oldest.take(excess.min(self.jobs_per_slice)).collect();
         if jobs.len() < self.jobs_per_slice {
             self.checked = cx.now;
         }
@@ -328,7 +342,7 @@ impl Purger {
 
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub(crate) fn deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
-        if self.is_open() {
+        if self.is_open() || self.swept.is_some() {
             return Some(cx.now);
         }
         let times = [self.limits_deadline(cx, census), self.release_due];

@@ -153,7 +153,7 @@ impl Restored {
         let mut read = Jobs::default();
         let mut previous = None;
         if access == Access::Writing {
-            self.cx.remove_unused_ended();
+            self.cx.remove_unused_ended(i64::MIN, None);
         }
         let ended = self.cx.store().ended_jobs()?;
         loop {

@@ -12,9 +12,13 @@ use rusqlite::Connection;
 pub(crate) const INSERT: &str =
     "INSERT INTO ended_jobs(first, last, queue, result, jobs) VALUES (?, ?, ?, ?, ?)";
 
-/// Removes the rows of which no job is stored.
+/// The last of some rows after one; none if there are fewer.
+pub(crate) const SELECT_LAST_OF: &str =
+    "SELECT seq FROM ended_jobs WHERE seq > ? ORDER BY seq LIMIT 1 OFFSET ?";
+
+/// Removes the rows after the first one, up to the second one, of which no job is stored.
 pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
-     WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
+     WHERE seq > ? AND seq <= ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
 
 /// The size of a job in a row, in bytes.
 const JOB_BYTES: usize = 24;

@@ -786,15 +786,28 @@ impl Store {
             .map_err(|error| Error::new("cannot read the ended jobs", &error))
     }
 
-    /// Removes what was stored of ended jobs that were removed.
+    /// Removes what was stored of ended jobs that were removed, from the rows after one: all of them, or the next `max`.
+    /// Returns the last of these if there may be later ones.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn remove_unused_ended_jobs(&mut self) -> Result<(), Error> {
-        self.database
-            .write("cannot remove ended jobs", ended::DELETE_UNUSED, [])
-            .map(drop)
+    pub fn remove_unused_ended_jobs(
+        &mut self,
+        after: i64,
+        max: Option<u32>,
+    ) -> Result<Option<i64>, Error> {
+        let what = "cannot remove ended jobs";
+        let last = match max {
+            Some(max) => {
+                let values = params![after, max.saturating_sub(1)];
+                self.database.read(what, ended::SELECT_LAST_OF, values)?
+            }
+            None => None,
+        };
+        let rows = [after, last.unwrap_or(i64::MAX)];
+        self.database.write(what, ended::DELETE_UNUSED, rows)?;
+        Ok(last)
     }
 
     /// The jobs that were removed, whose data outside of the store may still exist.

@@ -535,10 +535,38 @@ fn a_row_of_ended_jobs_goes_with_the_last_of_its_jobs() {
     store.add_ended_jobs(&class, &[4, 6].map(ended)).unwrap();
     for (id, is_left) in [(4, true), (6, true), (5, false)] {
         store.remove_jobs(&[job(id)]).unwrap();
-        store.remove_unused_ended_jobs().unwrap();
+        store.remove_unused_ended_jobs(i64::MIN, None).unwrap();
         let has_rows = store.ended_jobs().unwrap() != EndedJobs::default();
         assert_eq!(has_rows, is_left, "{id}");
     }
+}
+
+#[test]
+fn unused_rows_of_ended_jobs_are_removed_some_at_a_time() {
+    let mut store = store_with_common_events();
+    let class = EndedClass {
+        queue: None,
+        result: 1,
+    };
+    for id in [4, 5, 4, 6, 4] {
+        let ended = EndedJob {
+            id: job(id),
+            spec: 1,
+            end: 1.0,
+        };
+        store.add_ended_jobs(&class, &[ended]).unwrap();
+    }
+    store.remove_jobs(&[job(4)]).unwrap();
+    let mut sweep = |after| store.remove_unused_ended_jobs(after, Some(2)).unwrap();
+    assert_eq!(sweep(i64::MIN), Some(2));
+    assert_eq!(sweep(2), Some(4));
+    assert_eq!(sweep(4), None);
+    let query = "SELECT group_concat(seq) FROM ended_jobs";
+    let left = store
+        .database
+        .connection()
+        .query_row(query, [], |row| row.get::<_, String>(0));
+    assert_eq!(left.unwrap(), "2,4");
 }
 
 #[test]
