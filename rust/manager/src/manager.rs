@@ -228,6 +228,7 @@ impl Manager {
         self.scheduler.send_allocs(cx);
         self.scheduler.send_cancels(cx);
         self.elastic.probe_scheduler(cx);
+        self.queries.send_ended(cx);
         self.scheduler.begin_batch();
         self.perform();
         self.assert_records();

@@ -163,10 +163,15 @@ impl Queries {
         }
     }
 
-    /// Sends a job that has become inactive to the requests that wait for it.
+    /// Reports a job that has become inactive to the requests that wait for it.
     pub(crate) fn report_end(&mut self, cx: &mut Context, id: JobId) {
         self.watchers.report_end(cx, id);
         self.results.report_end(cx, id);
+    }
+
+    /// Sends the rows of the jobs that have become inactive since the last call to the requests that wait for them.
+    pub(crate) fn send_ended(&mut self, cx: &mut Context) {
+        self.watchers.send_ended(cx);
     }
 
     /// Answers the `drain` and `idle` requests whose jobs have ended.

@@ -52,6 +52,37 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
 }
 
 #[test]
+fn jobs_that_end_together_share_a_response_which_comes_before_that_of_a_drain() {
+    let mut bench = Bench::new();
+    let ids: Vec<u64> = (0..4).map(|_| bench.submit(&json!({})).0).collect();
+    let three = json!({ "ids": ids[..3] });
+    let one = json!({ "ids": [ids[1], ids[3]] });
+    let tags = [three, one].map(|wait| send(&mut bench, "a", "job-list.wait", &wait, STREAMING));
+    send(&mut bench, "a", "job-manager.drain", &Value::Null, 0);
+    let ended = |out: &[Message], tag: u32| -> Vec<Vec<Value>> {
+        let rows = named(out, "job-list.wait").into_iter();
+        let rows = rows.filter(|message| message.matchtag == tag && message.errnum() == 0);
+        let ids = |message: &Message| {
+            let body = body(message);
+            let jobs = body["jobs"].as_array().unwrap().iter();
+            jobs.map(|job| job["id"].clone()).collect()
+        };
+        rows.map(ids).collect()
+    };
+    let cancel = |ids: &[u64]| json!({"ids": ids, "type": "cancel", "severity": 0});
+    let out = bench.request("job-manager.raise", &cancel(&ids[..2]));
+    assert_eq!(ended(&out, tags[0]), [ids[..2].to_vec()]);
+    assert_eq!(ended(&out, tags[1]), [[ids[1]]]);
+    assert!(named(&out, "job-manager.drain").is_empty());
+    let out = bench.request("job-manager.raise", &cancel(&ids[2..]));
+    assert_eq!(ended(&out, tags[0]), [[ids[2]]]);
+    assert_eq!(ended(&out, tags[1]), [[ids[3]]]);
+    let place = |topic: &str| out.iter().rposition(|message| message.topic() == topic);
+    assert!(place("job-list.wait") < place("job-manager.drain"));
+    assert_eq!(outstanding(&mut bench)["waits"], 0);
+}
+
+#[test]
 fn a_wait_reports_each_job_and_its_end() {
     let mut bench = Bench::new();
     let ids: Vec<u64> = (0..2).map(|_| bench.submit(&json!({})).0).collect();

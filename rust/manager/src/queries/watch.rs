@@ -23,6 +23,8 @@ use crate::state::State;
 
 /// Rows in one response of a stream.
 const ROWS_PER_RESPONSE: usize = 1000;
+/// Rows of jobs that have ended together in one response: its buffer is one that the allocator has at hand.
+const ENDED_ROWS_PER_RESPONSE: usize = 32;
 /// Jobs that are read from the store in one slice.
 const JOBS_READ_PER_SLICE: usize = 250;
 
@@ -39,6 +41,8 @@ struct Wait {
     request: Message,
     /// The jobs that are not inactive yet.
     left: BTreeSet<JobId>,
+    /// The rows of jobs that have become inactive, which are sent together.
+    ended: Rows,
     /// The jobs that are not in memory: their rows are still to be read, in slices.
     unread: std::vec::IntoIter<JobId>,
     visible: VisibleJobs,
@@ -47,6 +51,14 @@ struct Wait {
 impl Wait {
     fn has_ended(&self) -> bool {
         self.left.is_empty() && self.unread.len() == 0
+    }
+
+    /// Sends the rows of the jobs that have become inactive.
+    fn send_ended(&mut self, cx: &mut Context) {
+        if !self.ended.is_empty() {
+            let rows = std::mem::take(&mut self.ended);
+            cx.respond_with_payload(&self.request, rows.wait_payload());
+        }
     }
 
     fn can_read(&self, cx: &Context) -> bool {
@@ -93,6 +105,8 @@ pub(crate) struct Watchers {
     /// Each awaited job with the number of a wait for it.
     awaited: BTreeSet<(JobId, u64)>,
     next_wait: u64,
+    /// The waits with rows of jobs that have become inactive.
+    unsent: BTreeSet<u64>,
     /// The waits with jobs whose rows are to be read, the one whose slice is next in front.
     unread: VecDeque<u64>,
     /// Requests by condition: each tally is checked once, whatever the number of requests.
@@ -189,6 +203,7 @@ impl Watchers {
         let wait = Wait {
             request: request.message.header(),
             left,
+            ended: Rows::default(),
             unread: unread.into_iter(),
             visible,
         };
@@ -224,6 +239,7 @@ impl Watchers {
         }
         let has_ended = wait.has_ended();
         if has_ended || fault.is_some() {
+            wait.send_ended(cx);
             let end = fault.unwrap_or_else(RequestError::end_of_stream);
             if let Some(request) = self.remove_wait(number) {
                 cx.reject(&request, &end);
@@ -251,24 +267,37 @@ impl Watchers {
         waits.filter_map(|wait| wait.request.origin())
     }
 
-    /// Sends the row of a job that has become inactive to the requests that wait for it.
+    /// Adds the row of a job that has become inactive to those for the requests that wait for it. They are sent by the next
+    /// [`send_ended`](Self::send_ended), or at the end of the wait.
     pub(crate) fn report_end(&mut self, cx: &mut Context, id: JobId) {
         let waits = self.awaited.range((id, 0)..=(id, u64::MAX));
         let numbers: Vec<u64> = waits.map(|(_, number)| *number).collect();
-        let Some(job) = cx.jobs.get(id).filter(|_| !numbers.is_empty()) else {
-            return;
-        };
-        let rows = Rows::of(job, Attrs::ALL);
         for number in numbers {
             self.awaited.remove(&(id, number));
             let Some(wait) = self.waits.get_mut(&number) else {
                 continue;
             };
             wait.left.remove(&id);
-            cx.respond_with_payload(&wait.request, rows.wait_payload());
+            if let Some(job) = cx.jobs.get(id) {
+                wait.ended.push(job, Attrs::ALL);
+            }
+            if wait.has_ended() || wait.ended.len() >= ENDED_ROWS_PER_RESPONSE {
+                wait.send_ended(cx);
+            }
             if wait.has_ended() {
                 cx.end_stream(&wait.request);
                 self.waits.remove(&number);
+            } else {
+                self.unsent.insert(number);
+            }
+        }
+    }
+
+    /// Sends the rows of jobs that have become inactive since the last call: those of a batch of messages share a response.
+    pub(crate) fn send_ended(&mut self, cx: &mut Context) {
+        while let Some(number) = self.unsent.pop_first() {
+            if let Some(wait) = self.waits.get_mut(&number) {
+                wait.send_ended(cx);
             }
         }
     }
@@ -297,6 +326,10 @@ impl Watchers {
 
     /// Answers the `drain` and `idle` requests whose condition is met.
     pub(crate) fn answer_drains(&mut self, cx: &mut Context, census: &Census) {
+        if self.drains.keys().any(|drain| drain.is_reached(census)) {
+            // The rows of the jobs come first.
+            self.send_ended(cx);
+        }
         self.drains.retain(|drain, requests| {
             let is_reached = drain.is_reached(census);
             if is_reached {
@@ -333,6 +366,7 @@ impl Watchers {
         let cancel: StreamCancelRequest = request.payload()?;
         let is_named =
             |message: &Message| rpc::is_request_of(message, request.origin(), cancel.matchtag);
+        self.send_ended(cx);
         if let Some(ended) = self.take_stream(is_named) {
             cx.end_stream(&ended);
         }
