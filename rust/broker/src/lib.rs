@@ -14,9 +14,8 @@
 mod error;
 mod exchange;
 
-use std::collections::btree_map;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::btree_map::{self, Entry};
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING, USERID_UNKNOWN};
 use penstock_flux::{Credentials, errno, role, topic};
@@ -36,7 +35,7 @@ struct Peer {
     /// The requests that the peer is serving, by requester and matchtag, without payload; `None` if they are not tracked.
     serving: Option<BTreeMap<(PeerId, u32), Message>>,
     /// The peer's own requests that count for the limits of its user, by matchtag.
-    counted: HashMap<u32, CountedRequests>,
+    counted: BTreeMap<u32, CountedRequests>,
 }
 
 impl Peer {
@@ -119,13 +118,13 @@ pub type Delivery = (PeerId, Vec<Message>);
 pub struct Router {
     uuid: Vec<u8>,
     owner: u32,
-    peers: HashMap<PeerId, Peer>,
-    by_uuid: HashMap<Vec<u8>, PeerId>,
+    peers: BTreeMap<PeerId, Peer>,
+    by_uuid: BTreeMap<Vec<u8>, PeerId>,
     services: BTreeMap<String, PeerId>,
     sequence: u32,
     limits: Limits,
     /// Of the guests with outstanding requests.
-    loads: HashMap<u32, Load>,
+    loads: BTreeMap<u32, Load>,
     /// The outstanding streams of all guests.
     watches: u64,
     rejections: Rejections,
@@ -135,7 +134,7 @@ pub struct Router {
 #[derive(Default)]
 struct Outbox {
     deliveries: Vec<Delivery>,
-    indices: HashMap<PeerId, usize>,
+    indices: BTreeMap<PeerId, usize>,
 }
 
 impl Outbox {
@@ -156,12 +155,12 @@ impl Router {
         Self {
             uuid: uuid.as_bytes().to_vec(),
             owner,
-            peers: HashMap::new(),
-            by_uuid: HashMap::new(),
+            peers: BTreeMap::new(),
+            by_uuid: BTreeMap::new(),
             services: BTreeMap::new(),
             sequence: 0,
             limits: Limits::default(),
-            loads: HashMap::new(),
+            loads: BTreeMap::new(),
             watches: 0,
             rejections: Rejections::default(),
         }
@@ -253,7 +252,7 @@ impl Router {
             services_used: BTreeSet::new(),
             location,
             serving: None,
-            counted: HashMap::new(),
+            counted: BTreeMap::new(),
         };
         self.peers.insert(id, peer);
     }
@@ -637,14 +636,12 @@ impl Router {
         event.flags &= !STREAMING;
         let private = event.flags & PRIVATE != 0;
         let topic = event.topic();
-        let mut subscribers: Vec<PeerId> = self
+        let subscribers = self
             .peers
             .iter()
             .filter(|(_, peer)| !private || peer.credentials.is_owner())
             .filter(|(_, peer)| peer.is_subscribed(topic))
-            .map(|(id, _)| *id)
-            .collect();
-        subscribers.sort_unstable();
+            .map(|(id, _)| *id);
         for id in subscribers {
             outbox.push(id, event.clone());
         }

@@ -10,6 +10,8 @@ use crate::words;
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
 const MAX_MERGED_RUNS: usize = 256;
+/// Ids of both operands up to which they are compared in turn; for more, a bitmap of the right ones is faster.
+const MAX_COMPARED_IDS: usize = 128;
 /// The ratio of the numbers of ids of the right and of the left operand, above which each left one is searched for in the right.
 const MAX_LOOKUP_FACTOR: usize = 32;
 
@@ -87,6 +89,14 @@ impl Op {
 
     /// The ids of the left operand that belong to the result, for an intersection or a difference.
     fn filter(self, left: &[u16], right: &[u16]) -> Vec<u16> {
+        if left.len() + right.len() <= MAX_COMPARED_IDS {
+            let mut others = right.iter().copied().peekable();
+            let mut is_kept = |id: u16| {
+                while others.next_if(|other| *other < id).is_some() {}
+                self.keeps(true, others.peek() == Some(&id))
+            };
+            return left.iter().copied().filter(|id| is_kept(*id)).collect();
+        }
         let mut words = [0; CHUNK_WORDS];
         for &id in right {
             words::add(&mut words, id.into());

@@ -11,6 +11,20 @@ impl IdSet {
         if let (Form::Small(a), Form::Small(b)) = (&self.form, &other.form) {
             return Self::from_form(Form::Small([op.word(a[0], b[0]), op.word(a[1], b[1])]));
         }
+        if other.is_empty() {
+            return if op.keeps(true, false) {
+                self.clone()
+            } else {
+                Self::new()
+            };
+        }
+        if self.is_empty() {
+            return if op.keeps(false, true) {
+                other.clone()
+            } else {
+                Self::new()
+            };
+        }
         Self::from_chunks(Chunks::combine(op, &self.chunks(), &other.chunks()))
     }
 

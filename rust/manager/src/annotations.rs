@@ -34,9 +34,18 @@ pub fn merge(current: &mut Map<String, Value>, update: &Map<String, Value>) {
     }
 }
 
+/// Whether an update has a `null`: if not, it is what merging it into nothing yields.
+pub(crate) fn has_null(update: &Map<String, Value>) -> bool {
+    update.values().any(|value| match value {
+        Value::Null => true,
+        Value::Object(inner) => has_null(inner),
+        _ => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::merge;
+    use super::{has_null, merge};
     use serde_json::{Value, json};
 
     fn merged(current: Value, update: Value) -> Value {
@@ -78,6 +87,12 @@ mod tests {
         ];
         for (current, update, expected) in cases {
             let shown = format!("{current} <- {update}");
+            if let Value::Object(update) = &update
+                && !has_null(update)
+            {
+                let alone = Value::Object(update.clone());
+                assert_eq!(merged(json!({}), alone.clone()), alone, "{shown}");
+            }
             assert_eq!(merged(current, update), expected, "{shown}");
         }
     }

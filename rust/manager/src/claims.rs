@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use penstock_flux::{Allocation, RWithText};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
@@ -50,8 +51,8 @@ impl std::fmt::Display for ClaimError {
 pub(crate) struct Claims {
     /// The resources that may be allocated; if unknown, only overlaps are detected.
     inventory: Option<ResourceSet>,
-    used: HashMap<u32, Used>,
-    jobs: HashMap<JobId, Claim>,
+    used: HashMap<u32, Used, RandomState>,
+    jobs: HashMap<JobId, Claim, RandomState>,
     /// Jobs whose resources were claimed by another job at the restart.
     #[cfg(debug_assertions)]
     unclaimed: HashSet<JobId>,
@@ -334,7 +335,7 @@ impl Claims {
     }
 }
 
-fn free(used: &mut HashMap<u32, Used>, rank: u32, cores: &IdSet, gpus: &IdSet) {
+fn free(used: &mut HashMap<u32, Used, RandomState>, rank: u32, cores: &IdSet, gpus: &IdSet) {
     if let Entry::Occupied(mut entry) = used.entry(rank) {
         let used = entry.get_mut();
         used.cores.subtract(cores);

@@ -77,6 +77,12 @@ impl ExecService {
     pub(crate) fn topic(&self, method: &str) -> String {
         format!("{}.{method}", self.name)
     }
+
+    /// Whether a topic is that of one of its methods.
+    pub(crate) fn has_topic(&self, topic: &str, method: &str) -> bool {
+        let rest = topic.strip_prefix(&*self.name);
+        rest.and_then(|rest| rest.strip_prefix('.')) == Some(method)
+    }
 }
 
 /// Ended jobs that are still to be stored as such, many in a row.

@@ -481,12 +481,16 @@ impl SchedulerDialogue {
     }
 
     /// Merges an update into the annotations of the pending job (RFC 27).
-    pub fn annotate(&mut self, update: &Map<String, Value>) {
-        let current = self.annotations.get_or_insert_default();
-        annotations::merge(current, update);
-        if current.is_empty() {
-            self.annotations = None;
-        }
+    pub fn annotate(&mut self, update: Map<String, Value>) {
+        let merged = match self.annotations.take() {
+            None if !annotations::has_null(&update) => Box::new(update),
+            current => {
+                let mut current = current.unwrap_or_default();
+                annotations::merge(&mut current, &update);
+                current
+            }
+        };
+        self.annotations = Some(merged).filter(|merged| !merged.is_empty());
     }
 
     /// Removes and returns the annotations, for the `alloc` event.

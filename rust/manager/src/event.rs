@@ -1,13 +1,15 @@
 //! Job events in the format of RFC 18: one JSON object per line.
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 
-use penstock_flux::eventlog::{self, Exception, ResourceAdd, ResourceRemove};
+use penstock_flux::eventlog::{self, Alloc, Exception, ResourceAdd, ResourceRemove};
 
 use crate::spec::Spec;
 
@@ -34,6 +36,8 @@ pub enum Document {
     /// The allocated resources: comes with `alloc`, or with the `free` of an allocation that
     /// arrived after its job had ended.
     R(Arc<ResourceSet>),
+    /// The same with the annotations in the context of `alloc`.
+    Allocation(Arc<ResourceSet>, Arc<Map<String, Value>>),
     /// The jobspec: comes with `jobspec-update` and `penstock.request-update`.
     Jobspec(Arc<Spec>),
     /// The context of `penstock.resource-add`.
@@ -73,6 +77,30 @@ impl<'de> Deserialize<'de> for EventContext {
     }
 }
 
+/// Room for a line without its context: few are longer.
+const LINE_BYTES: usize = 80;
+
+/// Appends what is written, which is UTF-8.
+struct Appender<'a>(&'a mut String);
+
+impl io::Write for Appender<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0
+            .push_str(str::from_utf8(text).map_err(io::Error::other)?);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends the JSON of a number or a string, of which each part that `serde_json` writes is a string.
+fn write_json(value: &(impl Serialize + ?Sized), out: &mut String) {
+    let written = serde_json::to_writer(Appender(out), value);
+    debug_assert!(written.is_ok(), "{written:?}");
+}
+
 /// One event of a job's eventlog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
@@ -107,6 +135,17 @@ impl Event {
             context: to_raw_value(context).ok().and_then(EventContext::new),
             ..Self::new(timestamp, name)
         }
+    }
+
+    /// `alloc`.
+    pub(crate) fn alloc(
+        timestamp: f64,
+        r: Arc<ResourceSet>,
+        annotations: Map<String, Value>,
+    ) -> Self {
+        let alloc = Alloc { annotations };
+        Self::with(timestamp, eventlog::ALLOC, &alloc)
+            .with_document(Document::Allocation(r, Arc::new(alloc.annotations)))
     }
 
     /// `exception`.
@@ -147,11 +186,17 @@ impl Event {
 
     /// Appends the event as a line, newline included.
     pub fn write(&self, out: &mut String) {
-        // A map with string keys and a finite number always serialises.
-        if let Ok(text) = serde_json::to_string(self) {
-            out.push_str(&text);
-            out.push('\n');
+        let context = self.context.as_ref().map_or("", EventContext::text);
+        out.reserve(LINE_BYTES + context.len());
+        out.push_str("{\"timestamp\":");
+        write_json(&self.timestamp, out);
+        out.push_str(",\"name\":");
+        write_json(&*self.name, out);
+        if !context.is_empty() {
+            out.push_str(",\"context\":");
+            out.push_str(context);
         }
+        out.push_str("}\n");
     }
 
     /// Reads the context; `None` if it is absent or malformed.
@@ -199,6 +244,17 @@ mod tests {
             "{\"timestamp\":1.5,\"name\":\"submit\",\"context\":{\"urgency\":16,\"userid\":0}}\n"
         );
         assert_eq!(Event::parse(&line).unwrap(), event);
+        let mut named = String::new();
+        let name = "ä\"\\\n".to_owned().into();
+        let named_event = Event {
+            name,
+            ..Event::new(1e-7, "")
+        };
+        named_event.write(&mut named);
+        assert_eq!(
+            named,
+            format!("{}\n", serde_json::to_string(&named_event).unwrap())
+        );
         let mut bare = String::new();
         Event::new(2.25, "validate").write(&mut bare);
         assert_eq!(bare, "{\"timestamp\":2.25,\"name\":\"validate\"}\n");

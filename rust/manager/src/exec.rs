@@ -242,21 +242,26 @@ impl ExecPeer {
 
     /// Sends the start requests of the queued jobs, if there is a service.
     pub(crate) fn send_starts(&mut self, cx: &mut Context) {
-        let Some(topic) = self.topic(exec_method::START) else {
+        let Some(service) = &self.service else {
             return;
         };
+        self.unrecorded.clear();
+        if self.queued.is_empty() {
+            return;
+        }
+        let topic = service.known.topic(exec_method::START);
         while let Some(id) = self.queued.pop_first() {
             self.forget_unsent(cx, id);
             send_start(&self.writer, cx, id, &topic, self.journal.as_ref());
             self.repeat_shrink(cx, id);
         }
-        self.unrecorded.clear();
     }
 
     /// Handles a response to `<service>.start`.
     pub(crate) fn handle_start_response(&mut self, cx: &mut Context, response: &Message) {
         let topic = response.topic();
-        if self.topic(exec_method::START).as_deref() != Some(topic) {
+        let service = self.service.as_ref();
+        if !service.is_some_and(|service| service.known.has_topic(topic, exec_method::START)) {
             return cx.complain(format!(
                 "{topic} response ignored: not the execution service"
             ));
@@ -566,7 +571,9 @@ fn check_release(
     let id = record.id();
     let is_final = release.is_final;
     let all = record.r().map_or_else(IdSet::new, |r| r.ranks());
-    let mut left = all.difference(record.freed()).difference(record.retained());
+    let mut left = all.clone();
+    left.subtract(record.freed());
+    left.subtract(record.retained());
     let mut named = match &release.ranks {
         ReleasedRanks::All => left.clone(),
         ReleasedRanks::Ranks(ranks) => ranks.clone(),
@@ -579,10 +586,10 @@ fn check_release(
         // The service may not know yet which ranks the job itself has released, and a new service
         // repeats what an earlier one has released.
         let idle = named.intersection(&elastic.released).intersection(&left);
-        named = named.difference(&elastic.released);
+        named.subtract(&elastic.released);
         if !is_final && !idle.is_empty() {
             let is_last = idle == left;
-            left = left.difference(&idle);
+            left.subtract(&idle);
             shrunk = Some(FreeRanks {
                 id,
                 ranks: idle,

@@ -49,7 +49,7 @@ struct RunFacts {
     t_run: f64,
     t_cleanup: f64,
     t_inactive: f64,
-    annotations: Map<String, Value>,
+    annotations: Option<Arc<Map<String, Value>>>,
     allocation: AllocationStage,
     r: Option<Arc<ResourceSet>>,
     is_expiration_updated: bool,
@@ -106,6 +106,9 @@ impl Delay {
         }
     }
 }
+
+/// The annotations of a job without any.
+static NO_ANNOTATIONS: LazyLock<Arc<Map<String, Value>>> = LazyLock::new(Arc::default);
 
 /// The dependencies of most jobs.
 static NO_DEPENDENCIES: BTreeSet<String> = BTreeSet::new();
@@ -256,9 +259,10 @@ impl Record {
             eventlog::ALLOC => {
                 let run = self.run_mut();
                 run.allocation = AllocationStage::Active;
-                if let Some(alloc) = event.read::<Alloc>() {
-                    run.annotations = alloc.annotations;
-                }
+                run.annotations = match &event.document {
+                    Some(Document::Allocation(_, annotations)) => Some(Arc::clone(annotations)),
+                    _ => event.read().map(|alloc: Alloc| Arc::new(alloc.annotations)),
+                };
             }
             eventlog::RESOURCE_UPDATE => self.apply_expiration(event),
             eventlog::START => self.run_mut().has_started = true,
@@ -294,7 +298,7 @@ impl Record {
 
     fn take_document(&mut self, event: &Event) {
         match &event.document {
-            Some(Document::R(r)) => {
+            Some(Document::R(r) | Document::Allocation(r, _)) => {
                 self.run_mut().r.get_or_insert_with(|| Arc::clone(r));
             }
             Some(Document::Jobspec(spec)) => self.spec = Arc::clone(spec),
@@ -400,7 +404,7 @@ impl Record {
             && !self.has_resources()
             && let Some(run) = &mut self.run
         {
-            run.annotations.clear();
+            run.annotations = None;
         }
     }
 
@@ -502,7 +506,7 @@ impl Record {
 
     /// Annotations of the allocation, from the `alloc` event.
     pub fn annotations(&self) -> &Map<String, Value> {
-        &self.run().annotations
+        self.run().annotations.as_ref().unwrap_or(&NO_ANNOTATIONS)
     }
 
     /// The size of the memo in bytes: its keys, and its values as JSON.

@@ -31,6 +31,23 @@ impl<'a> Groups<'a> {
     /// Groups runs by the texts that `write` makes of their resources.
     pub(crate) fn new(segments: &'a Segments, write: impl Fn(&mut Vec<u8>, &Children)) -> Self {
         let runs = segments.as_slice();
+        // Most jobs have one: it needs no index.
+        if let [run] = runs {
+            let mut text = Vec::with_capacity(64);
+            write(&mut text, &run.children);
+            let only = GroupText {
+                text: 0..text.len(),
+                first: 0,
+                last: 0,
+                collides: None,
+            };
+            return Self {
+                runs,
+                text,
+                texts: vec![only],
+                next: vec![None],
+            };
+        }
         let hasher = RandomState::new();
         let mut index: HashMap<u64, usize, BuildHasherDefault<IdentityHasher>> = HashMap::default();
         let mut text = Vec::with_capacity(runs.len().min(1 << 16) * 64);

@@ -225,15 +225,21 @@ impl Message {
 
     /// The service that the topic names: the part before the first period.
     pub fn service(&self) -> &str {
-        let topic = self.topic();
-        topic.split_once('.').map_or(topic, |(service, _)| service)
+        self.split_topic().0
     }
 
     /// The method that the topic names: the part after the first period, empty without a period.
     pub fn method(&self) -> &str {
-        self.topic()
-            .split_once('.')
-            .map_or("", |(_, method)| method)
+        self.split_topic().1.get(1..).unwrap_or_default()
+    }
+
+    /// The topic before its first period, and from that on.
+    fn split_topic(&self) -> (&str, &str) {
+        let topic = self.topic();
+        // Topics are short: the general search for a character takes longer than a look at each.
+        let period = topic.bytes().position(|byte| byte == b'.');
+        let split = period.and_then(|at| topic.split_at_checked(at));
+        split.unwrap_or((topic, ""))
     }
 
     /// The payload without the NUL at its end: the JSON text.

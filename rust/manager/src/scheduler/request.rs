@@ -257,8 +257,8 @@ impl SchedulerPeer {
             return;
         };
         let has_alloc_event = job.record.has_resources();
-        let ranks = job.r().map_or_else(IdSet::new, |r| r.ranks());
-        let left = ranks.difference(job.record.freed());
+        let mut left = job.r().map_or_else(IdSet::new, |r| r.ranks());
+        left.subtract(job.record.freed());
         if !left.is_empty() {
             let free = FreeRanks {
                 id,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType};
-use penstock_flux::{Allocation, TypedPayload, errno, eventlog};
+use penstock_flux::{Allocation, TypedPayload, errno};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
@@ -14,16 +14,16 @@ use crate::annotations;
 use crate::context::Context;
 use crate::dialogue::{AllocInput, AllocState};
 use crate::effect::{Effect, ProbeAnswer};
-use crate::event::{Document, Event};
+use crate::event::Event;
 use crate::state::State;
 
 /// A SUCCESS response that is due.
-struct Success<'a> {
+struct Success {
     /// The job's state.
     state: State,
     /// Whether the response names the R that was committed, or none.
     is_same_r: bool,
-    annotations: Option<&'a Map<String, Value>>,
+    annotations: Option<Map<String, Value>>,
 }
 
 impl SchedulerPeer {
@@ -42,9 +42,9 @@ impl SchedulerPeer {
                 let success = Success {
                     state,
                     is_same_r: cx.claims.is_committed(*id, r),
-                    annotations: Some(&annotations::of(&allocated.annotations)),
+                    annotations: Some(annotations::of(&allocated.annotations)),
                 };
-                self.succeed(cx, *id, &success);
+                self.succeed(cx, *id, success);
             }
             return;
         }
@@ -67,12 +67,12 @@ impl SchedulerPeer {
                 let success = Success {
                     state,
                     is_same_r: cx.claims.agrees(id, alloc.r.map(|r| r.0)),
-                    annotations: alloc.annotations.as_ref(),
+                    annotations: alloc.annotations,
                 };
-                self.succeed(cx, id, &success);
+                self.succeed(cx, id, success);
             }
             AllocResponseType::Annotate => {
-                match (cx.jobs.scheduler_mut(&self.writer, id), &alloc.annotations) {
+                match (cx.jobs.scheduler_mut(&self.writer, id), alloc.annotations) {
                     (Some((_, dialogue)), Some(update)) if state == State::Sched => {
                         dialogue.annotate(update);
                     }
@@ -145,7 +145,7 @@ impl SchedulerPeer {
 
     /// Handles SUCCESS. Without a commit of the same R the request stays open: the fault is the
     /// scheduler's, not the job's.
-    fn succeed(&mut self, cx: &mut Context, id: JobId, success: &Success<'_>) {
+    fn succeed(&mut self, cx: &mut Context, id: JobId, success: Success) {
         let committed = cx
             .jobs
             .get(id)
@@ -177,8 +177,7 @@ impl SchedulerPeer {
             dialogue.annotate(update);
         }
         let annotations = dialogue.take_annotations();
-        let event = Event::with(cx.now, eventlog::ALLOC, &eventlog::Alloc { annotations });
-        cx.log(id, event.with_document(Document::R(r)));
+        cx.log(id, Event::alloc(cx.now, r, annotations));
     }
 
     /// Handles the response to a probe.
