@@ -230,6 +230,7 @@ const LOG_STEPS: &[(StepKind, u32)] = &[
     (StepKind::End, 30),
     (StepKind::Start, 50),
     (StepKind::EndHook, 60),
+    (StepKind::FailHooks, 30),
     (StepKind::KillDaemon, 6),
     (StepKind::EndDaemon, 4),
     (StepKind::PowerFailure, 15),
@@ -408,8 +409,10 @@ impl Script {
             guests: groups.contains(&Group::Guests),
         };
         let kinds: Vec<(StepKind, u32)> = if is_about_log {
-            let has_hooks = |kind| kind != StepKind::EndHook || groups.contains(&Group::Hooks);
-            let kinds = LOG_STEPS.iter().filter(|(kind, _)| has_hooks(*kind));
+            let is_about_hooks = |kind| matches!(kind, StepKind::EndHook | StepKind::FailHooks);
+            let has_hooks = groups.contains(&Group::Hooks);
+            let kinds = LOG_STEPS.iter();
+            let kinds = kinds.filter(|(kind, _)| has_hooks || !is_about_hooks(*kind));
             kinds.copied().collect()
         } else {
             let kinds = StepKind::ALL
