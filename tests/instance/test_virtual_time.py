@@ -324,6 +324,40 @@ def test_a_clock_that_is_set_far_forward_rejects_submissions_until_it_is_right()
     in_virtual_time(scenario)
 
 
+def test_no_job_is_purged_by_its_age_while_the_clock_is_wrong():
+    config = parse('[job-manager]\ninactive-age-limit = "2h"\n')
+    options = dataclasses.replace(SIMULATED, config=config)
+    ahead = 48 * HOUR
+
+    async def ids(client: Client) -> list[int]:
+        return [row.id for row in await client.jobs()]
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, options) as client:
+            job = await client.submit(jobspec("true"))
+            await client.wait_row(job)
+            machine.clock.set(ahead)
+            with pytest.raises(RpcError, match="the clock was set forward"):
+                await client.submit(jobspec("true"))
+            await trio.sleep(HOUR)
+            assert await ids(client) == [job]
+            machine.clock.set(-ahead)
+            await trio.sleep(HOUR / 2)
+            assert await ids(client) == [job]
+        # Too far ahead for ids from the start on.
+        epoch = machine.clock._epoch
+        machine.clock._epoch = epoch + 36 * 365.25 * 24 * HOUR
+        async with instance_on(machine, options) as client:
+            assert await ids(client) == [job]
+            machine.clock._epoch = epoch
+            await trio.sleep(HOUR / 4)
+            assert await ids(client) == [job]
+            await trio.sleep(HOUR)
+            assert not await ids(client)
+
+    in_virtual_time(scenario)
+
+
 def test_a_clock_35_years_ahead_rejects_submissions_and_ids_do_not_repeat():
     years = 365.25 * 24 * HOUR
     jobspec = from_command(["true"], environment={}, cwd="/", duration=60)

@@ -484,13 +484,22 @@ impl Context {
         self.matchtags.release(matchtag);
     }
 
+    fn since_epoch_ms(&self) -> u64 {
+        milliseconds(self.now).saturating_sub(self.epoch_ms)
+    }
+
+    /// Whether submissions are rejected, perhaps because of the clock, or would be because of it.
+    pub(crate) fn may_clock_be_wrong(&self) -> bool {
+        self.rejection.is_some() || self.since_epoch_ms() > MAX_TIME_MS
+    }
+
     /// Allots a job id.
     ///
     /// # Errors
     ///
     /// The time since the instance's first start, or the last id, exceeds the range of ids.
     pub(crate) fn next_id(&mut self) -> Result<JobId, RequestError> {
-        let since_epoch = milliseconds(self.now).saturating_sub(self.epoch_ms);
+        let since_epoch = self.since_epoch_ms();
         self.ids.next(since_epoch).ok_or_else(|| {
             let days = |milliseconds: u64| milliseconds / MILLISECONDS_PER_DAY;
             let text = format!(

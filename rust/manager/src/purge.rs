@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::event::EventTime;
 use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
-use crate::settings::Settings;
 use crate::state::State;
 
 /// The store's key for the greatest purged id, which must not be allotted again.
@@ -121,12 +120,12 @@ struct Excess {
 }
 
 impl Excess {
-    /// The limits of the configuration.
-    fn configured(settings: &Settings) -> Self {
-        let age = settings.inactive_age_limit;
+    /// The limits of the configuration, without that of the age while the clock may be wrong.
+    fn configured(cx: &Context) -> Self {
+        let age = cx.settings.inactive_age_limit;
         Self {
-            age: (age > 0.0).then_some(age),
-            num: u64::try_from(settings.inactive_num_limit).ok(),
+            age: (age > 0.0 && !cx.may_clock_be_wrong()).then_some(age),
+            num: u64::try_from(cx.settings.inactive_num_limit).ok(),
         }
     }
 
@@ -331,7 +330,7 @@ impl Purger {
         if self.is_checking() || due.is_none_or(|time| time > cx.now) {
             return;
         }
-        let excess = Excess::configured(&cx.settings).count(census, cx.now);
+        let excess = Excess::configured(cx).count(census, cx.now);
         let oldest = census.inactive().iter();
         let jobs: Vec<End> = oldest.take(excess.min(self.jobs_per_slice)).collect();
         if jobs.len() < self.jobs_per_slice {
@@ -368,7 +367,7 @@ impl Purger {
     /// When the limits next require a removal, seconds since the epoch.
     fn limits_deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
         let inactive = census.inactive();
-        let Excess { age, num } = Excess::configured(&cx.settings);
+        let Excess { age, num } = Excess::configured(cx);
         let soonest = self.checked + PURGE_INTERVAL_S;
         if num.is_some_and(|num| inactive.len() as u64 > num) {
             return Some(soonest);
