@@ -122,6 +122,7 @@ __all__ = [
     "read_object",
     "repair_store",
     "restore_store",
+    "return_memory",
     "service_roles",
     "topic",
     "vacuum_store",
@@ -131,6 +132,8 @@ __all__ = [
 
 HAS_CHECKS: Final[bool]
 __version__: str
+
+def return_memory() -> None: ...
 
 class PanicException(BaseException): ...
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from penstock._core import Batch, MockExec, Scheduler
+from penstock._core import Batch, MockExec, Scheduler, return_memory
 from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
 from penstock.instance.broker import FAILED_SERVICE_ERRNOS, Failure
@@ -38,6 +38,8 @@ MAX_SLICES_COMMIT_DELAY_S = 0.005
 SLICES_PER_COMMIT_TIME = 2.0
 # Slices in a row while no connection has input.
 MAX_SLICES = 4
+# The time from a commit until the memory that is free then is returned to the system.
+MEMORY_PAUSE_S = 1.0
 # The longest pause after slices that delay other users.
 MAX_PAUSE_BETWEEN_SLICES_S = 0.02
 
@@ -97,6 +99,8 @@ class ManagerService:
         # The peers of the failed job manager outside of the daemon; None if it has not failed.
         self._lost_peers: list[int] | None = None
         self._alarm = broker.alarm()
+        # Set by commits.
+        self._has_committed = trio.Event()
         # Since when there are changes that no message to a client has caused to be committed.
         self._uncommitted_since: float | None = None
         # Whether connections have had input between the slices of the open requests.
@@ -303,6 +307,17 @@ class ManagerService:
             self._broker.nudge_when_writable(route)
         return writable
 
+    async def return_memory(self) -> None:
+        """Returns memory to the system soon after commits: many jobs may have ended.
+
+        The allocator does so by itself only when more is freed later.
+        """
+        while True:
+            await self._has_committed.wait()
+            await trio.sleep(MEMORY_PAUSE_S)
+            self._has_committed = trio.Event()
+            return_memory()
+
     async def run(self) -> None:
         """Advances the job manager at its deadlines, such as the begin times of jobs."""
         clock = self._broker.clock
@@ -324,6 +339,7 @@ class ManagerService:
         began = clock.monotonic()
         if not self._manager.commit():
             return False
+        self._has_committed.set()
         self._commit_time = clock.monotonic() - began
         self._slices_time = 0.0
         self._uncommitted_since = None

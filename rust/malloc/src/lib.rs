@@ -15,6 +15,14 @@ const MAX_NATURAL_ALIGNMENT: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub struct Malloc;
 
+/// Returns free memory of this thread to the system.
+///
+/// mimalloc does so by itself for what was free for some time, but only when more is freed then.
+pub fn return_memory() {
+    // SAFETY: it changes no block that is in use.
+    unsafe { mi::mi_collect(true) }
+}
+
 /// Whether any block of `size` bytes has the alignment.
 #[inline]
 const fn is_natural(size: usize, alignment: usize) -> bool {

@@ -26,6 +26,16 @@ mod wire;
 #[global_allocator]
 static ALLOCATOR: penstock_malloc::Malloc = penstock_malloc::Malloc;
 
+/// return_memory() -> None
+///
+/// Return the memory that this thread has freed to the system. The allocator does so by itself only when more is freed
+/// later.
+#[pyfunction]
+#[expect(clippy::doc_markdown, reason = "docstrings are Python's")]
+fn return_memory() {
+    penstock_malloc::return_memory();
+}
+
 /// The compiled core of Penstock.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -34,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("HAS_CHECKS", cfg!(debug_assertions))?;
     let panic = module.py().get_type::<pyo3::panic::PanicException>();
     module.add("PanicException", panic)?;
+    module.add_function(wrap_pyfunction!(return_memory, module)?)?;
     idset::register(module)?;
     hostlist::register(module)?;
     resource::register(module)?;
