@@ -464,6 +464,14 @@ impl Daemon {
         self.run();
     }
 
+    /// Lets the job manager fail by a fault of its own: it is built again from the store.
+    pub fn kill_manager(&mut self) {
+        if !self.failures.contains_key(&Role::Manager) {
+            self.fail_manager(&Failure::new("the service has failed"));
+            self.run();
+        }
+    }
+
     // --- rounds
 
     /// Runs rounds until nothing is left to route.
@@ -535,7 +543,7 @@ impl Daemon {
                 }
                 self.flush();
             }
-            Err(error) => self.fail_manager(&error),
+            Err(error) => self.fail_manager(&Failure::of(&error)),
         }
     }
 
@@ -846,10 +854,9 @@ impl Daemon {
 
     // --- failures
 
-    fn fail_manager(&mut self, error: &penstock_store::Error) {
-        let failure = Failure::of(error);
+    fn fail_manager(&mut self, failure: &Failure) {
         self.fail(Role::Manager, failure.clone());
-        self.open_for_reading(&failure);
+        self.open_for_reading(failure);
         if !self.failures.contains_key(&Role::Resource) {
             let effects = self.resource.take_output().into_iter();
             let responses = effects.filter_map(|effect| match effect {
@@ -868,13 +875,13 @@ impl Daemon {
                 continue;
             }
             for (receiver, messages) in self.router.route(posted.from, posted.messages) {
-                self.withhold(receiver, messages, &failure);
+                self.withhold(receiver, messages, failure);
             }
         }
         let connections = self.connections.iter();
         let unflushed = connections.filter(|(_, connection)| connection.is_unflushed());
         for peer in unflushed.map(|(peer, _)| *peer).collect::<Vec<_>>() {
-            self.retract(peer, &failure);
+            self.retract(peer, failure);
         }
         self.flush();
     }

@@ -185,8 +185,8 @@ steps! {
     WatchRequests = "watch-requests", 2, 8, Elastic;
     /// A prolog or epilog ends: which one, its exit code.
     EndHook = "end-hook", 2, 60, Hooks;
-    /// The service of the hooks fails, and is restarted: after how many seconds more than the others.
-    FailHooks = "fail-hooks", 1, 20, Hooks;
+    /// The service of the hooks fails, and is restarted: after how many seconds more than the others, whether the job manager fails, too.
+    FailHooks = "fail-hooks", 2, 20, Hooks;
     /// Inactive jobs are purged, or counted: client, how they are selected, number.
     Purge = "purge", 3, 12, Retention;
     /// A guest sends a request that only the owner may send: client, which one.

@@ -205,7 +205,10 @@ impl World {
             }
             StepKind::FailHooks => {
                 if let Some(daemon) = &mut self.daemon {
-                    daemon.fail_hooks(f64::from(first % 5));
+                    daemon.fail_hooks(f64::from(first % 30));
+                    if second % 2 == 1 {
+                        daemon.kill_manager();
+                    }
                 }
                 self.settle_daemon();
             }
