@@ -33,6 +33,8 @@ PENSTOCK_MODULES = str(Path(__file__).resolve().parents[1] / "python" / "penstoc
 # Jobs of one step of a soak.
 SOAK_STEP_JOBS = 500
 SAMPLE_S = 60.0
+# Inactive jobs that Flux keeps: more than those of a row.
+KEPT_JOBS = 50_000
 
 
 def cpu_s(pid: int) -> float:
@@ -139,10 +141,11 @@ class Inside:
         began = sampled = time.monotonic()
         total = 0
         print(
-            "| minutes | jobs | jobs/s | scheduler MB | broker MB |\n|---|---|---|---|---|",
+            "| minutes | jobs | jobs/s | scheduler MB | scheduler descriptors | scheduler us/job "
+            "| broker MB |\n|---|---|---|---|---|---|---|",
             flush=True,
         )
-        count = 0
+        count, used = 0, cpu_s(self.scheduler)
         while time.monotonic() - began < seconds:
             self.wait(self.submit(SOAK_STEP_JOBS))
             total, count = total + SOAK_STEP_JOBS, count + SOAK_STEP_JOBS
@@ -151,24 +154,32 @@ class Inside:
                 continue
             mine = memory_mb(self.scheduler, "VmRSS")
             broker = memory_mb(self.broker, "VmRSS")
+            descriptors = len(list(Path(f"/proc/{self.scheduler}/fd").iterdir()))
+            cpu_us = (cpu_s(self.scheduler) - used) / count * 1e6
             minutes, rate = (now - began) / 60, count / (now - sampled)
             print(
-                f"| {minutes:.0f} | {total:,} | {rate:.0f} | {mine:.1f} | {broker:.0f} |",
+                f"| {minutes:.0f} | {total:,} | {rate:.0f} | {mine:.1f} | {descriptors} "
+                f"| {cpu_us:.0f} | {broker:.0f} |",
                 flush=True,
             )
-            sampled, count = now, 0
+            sampled, count, used = now, 0, cpu_s(self.scheduler)
         assert self.statistics()["failed"] == 0
         print(f"{total:,} jobs, none failed")
 
 
-def start(scheduler: str, nodes: int, words: list[str], output: int | None) -> str:
-    """Runs this file in an instance of its own with simulated nodes."""
+def start(scheduler: str, nodes: int, words: list[str], output: int | None) -> str | None:
+    """Runs this file in an instance of its own with simulated nodes.
+
+    Returns its output if `output` is a pipe, and None if it has failed.
+    """
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         configuration = Path(directory, "flux.toml")
         configuration.write_text(
             "[resource]\nnoverify = true\nnorestrict = true\n[[resource.config]]\n"
             f'hosts = "node[0-{nodes - 1}]"\ncores = "0-{CORES_PER_NODE - 1}"\n'
             f'[penstock.scheduler]\npython = "{sys.executable}"\n'
+            # Flux keeps all inactive jobs in memory: a soak would use all of it.
+            f"[job-manager]\ninactive-num-limit = {KEPT_JOBS}\n"
         )
         inner = [str(Path(__file__).resolve()), "--inside", scheduler, *words]
         steps = (
@@ -190,7 +201,7 @@ def start(scheduler: str, nodes: int, words: list[str], output: int | None) -> s
             stdout=output,
             text=True,
         )
-        return done.stdout or "" if done.returncode == 0 else ""
+        return done.stdout or "" if done.returncode == 0 else None
 
 
 def main() -> None:
@@ -211,18 +222,20 @@ def main() -> None:
             print(json.dumps(inside.measure(args.jobs[0], args.limit)))
         return
     if args.soak is not None:
-        start("penstock", args.nodes[0], ["--soak", str(args.soak)], None)
-        return
+        output = start("penstock", args.nodes[0], ["--soak", str(args.soak)], None)
+        raise SystemExit(output is None)
     columns = ("scheduler", "nodes", "pending", "ready s", "jobs/s", "broker us/job", "broker MB",
                "scheduler us/job", "scheduler MB")  # fmt: skip
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+    has_failed = False
     for nodes in args.nodes:
         for jobs in args.jobs:
             for scheduler in args.schedulers:
                 words = ["--jobs", str(jobs), "--limit", str(args.limit)]
                 output = start(scheduler, nodes, words, subprocess.PIPE)
-                if not output:
+                if output is None:
                     print(f"| {scheduler} | {nodes:,} | {jobs:,} | failed |", flush=True)
+                    has_failed = True
                     continue
                 row = json.loads(output.splitlines()[-1])
                 rate = f"{row['rate']:,.0f}" + (
@@ -237,6 +250,7 @@ def main() -> None:
                     f"| {row['broker_us']:,.0f} | {row['broker_mb']:,.0f} | {own[0]} | {own[1]} |",
                     flush=True,
                 )
+    raise SystemExit(has_failed)
 
 
 if __name__ == "__main__":
