@@ -283,6 +283,8 @@ def test_an_instance_migrates_each_released_format(start, dump, tmp_path):
     database.close()
     with start(*NODES) as instance, Client(instance.uri) as client:
         assert len(client.job_rows()) == 3
+        ended = {"and": [{"name": ["true"]}, {"results": ["completed"]}]}
+        assert len(client.job_rows(constraint=ended)) == 1
         assert "drain" in "\n".join(instance.lines("resource", "status"))
         assert client.wait_row(submit(client))["success"]
         assert instance.penstock("store", "check").returncode == 0

@@ -87,8 +87,17 @@ pub(crate) struct VisibleJobs(Option<Credentials>);
 impl VisibleJobs {
     /// Whether a job is one of them.
     pub(crate) fn contain(self, record: &Record) -> bool {
-        self.0
-            .is_none_or(|reader| reader.may_act_for(record.userid()))
+        self.contain_those_of(record.userid())
+    }
+
+    /// Whether the jobs of a user are among them.
+    pub(crate) fn contain_those_of(self, userid: u32) -> bool {
+        self.0.is_none_or(|reader| reader.may_act_for(userid))
+    }
+
+    /// Whether these are all jobs.
+    pub(crate) fn are_all(self) -> bool {
+        self.0.is_none_or(Credentials::is_owner)
     }
 
     /// A job by its id.

@@ -7,7 +7,7 @@ use penstock_flux::job_manager::{QueueStats, ResultStats, StageStats, StateStats
 use penstock_flux::{Histogram, eventlog};
 use serde_json::{Map, Value};
 
-use crate::ended::{End, EndedJobs};
+use crate::ended::{End, EndedJob, EndedJobs, hash_of};
 use crate::event::{Event, EventTime};
 use crate::record::Record;
 use crate::state::{JobResult, State};
@@ -21,6 +21,64 @@ const STATES: [State; 7] = [
     State::Cleanup,
     State::Inactive,
 ];
+
+/// The user, the queue and the result of inactive jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class<'a> {
+    /// The user.
+    pub(crate) userid: u32,
+    /// The queue.
+    pub(crate) queue: Option<&'a str>,
+    /// The result.
+    pub(crate) result: Option<JobResult>,
+}
+
+impl<'a> Class<'a> {
+    fn of(record: &'a Record) -> Self {
+        Self {
+            userid: record.userid(),
+            queue: record.spec().queue.as_deref(),
+            result: record.result(),
+        }
+    }
+}
+
+/// The classes of inactive jobs, by number.
+#[derive(Debug, Default)]
+struct Classes {
+    all: Vec<(u32, Option<String>, Option<JobResult>)>,
+    /// The numbers by user and result: one for each queue.
+    numbers: BTreeMap<(u32, Option<u8>), Vec<u32>>,
+}
+
+impl Classes {
+    fn get(&self, number: u32) -> Option<Class<'_>> {
+        let (userid, queue, result) = self.all.get(number as usize)?;
+        Some(Class {
+            userid: *userid,
+            queue: queue.as_deref(),
+            result: *result,
+        })
+    }
+
+    /// The number of a class.
+    fn number_of(&mut self, class: Class<'_>) -> u32 {
+        let key = (class.userid, class.result.map(|result| result as u8));
+        let numbers = self.numbers.entry(key).or_default();
+        let all = &mut self.all;
+        let is_it = |number: &&u32| {
+            let known = all.get(**number as usize);
+            known.is_some_and(|(_, queue, _)| queue.as_deref() == class.queue)
+        };
+        if let Some(number) = numbers.iter().find(is_it) {
+            return *number;
+        }
+        let number = u32::try_from(all.len()).unwrap_or(u32::MAX);
+        all.push((class.userid, class.queue.map(str::to_owned), class.result));
+        numbers.push(number);
+        number
+    }
+}
 
 /// Jobs by state, and the inactive ones by result.
 #[derive(Clone, Debug, Default)]
@@ -128,8 +186,8 @@ pub struct Census {
     whole: Tally,
     queues: BTreeMap<String, Tally>,
     inactive: EndedJobs,
-    /// The queues and results by which inactive jobs are counted, a few for each queue: see [`EndedJobs`].
-    classes: Vec<(Option<String>, Option<JobResult>)>,
+    /// The classes of the inactive jobs: see [`EndedJobs`].
+    classes: Classes,
     /// Jobs submitted since the manager started.
     submitted: u64,
     /// Jobs that became inactive since the manager started, by result.
@@ -201,36 +259,34 @@ impl Census {
         match (before, after) {
             (State::Sched, State::Run) => stages.pending.observe(time - record.t_submit()),
             (State::Run, State::Cleanup) => stages.run.observe(time - record.t_run()),
-            (State::Cleanup, State::Inactive) => stages.cleanup.observe(time - record.t_cleanup()),
+            (State::Cleanup, State::Inactive) if record.t_run() > 0.0 => {
+                stages.cleanup.observe(time - record.t_cleanup());
+            }
             _ => {}
         }
     }
 
     /// Makes an inactive job eligible for purging: its end was reported.
     pub(crate) fn retire(&mut self, record: &Record) {
-        let (queue, result) = (record.spec().queue.as_deref(), record.result());
-        self.retire_as(queue, result, end_of(record));
+        self.retire_as(Class::of(record), end_of(record), hash_of(&record.name()));
     }
 
     /// Counts an inactive job from the store, of which no more is known.
-    pub(crate) fn enter_ended(&mut self, queue: Option<&str>, result: Option<JobResult>, end: End) {
-        self.update(queue, |tally| {
+    pub(crate) fn enter_ended(&mut self, class: Class<'_>, end: End, name_hash: u32) {
+        self.update(class.queue, |tally| {
             tally.add(State::Inactive, 1);
-            tally.count_result(result);
+            tally.count_result(class.result);
         });
-        self.retire_as(queue, result, end);
+        self.retire_as(class, end, name_hash);
     }
 
-    fn retire_as(&mut self, queue: Option<&str>, result: Option<JobResult>, end: End) {
-        let is_it = |class: &(Option<String>, Option<JobResult>)| {
-            class.0.as_deref() == queue && class.1 == result
-        };
-        let class = self.classes.iter().position(is_it).unwrap_or_else(|| {
-            self.classes.push((queue.map(str::to_owned), result));
-            self.classes.len() - 1
+    fn retire_as(&mut self, class: Class<'_>, end: End, name_hash: u32) {
+        let class = self.classes.number_of(class);
+        self.inactive.insert(EndedJob {
+            end,
+            class,
+            name_hash,
         });
-        let class = u32::try_from(class).unwrap_or(u32::MAX);
-        self.inactive.insert(end, class);
     }
 
     /// Counts a job as purged. Returns whether it was inactive.
@@ -238,11 +294,10 @@ impl Census {
         let Some(class) = self.inactive.remove(end) else {
             return false;
         };
-        let (queue, result) = self
-            .classes
-            .get(class as usize)
-            .cloned()
-            .unwrap_or_default();
+        let class = self.classes.get(class);
+        let (queue, result) = class.map_or((None, None), |class| {
+            (class.queue.map(str::to_owned), class.result)
+        });
         self.update(queue.as_deref(), |tally| tally.forget(result));
         true
     }
@@ -258,6 +313,11 @@ impl Census {
     /// Inactive jobs by their end.
     pub(crate) fn inactive(&self) -> &EndedJobs {
         &self.inactive
+    }
+
+    /// The class of an inactive job.
+    pub(crate) fn class_of(&self, job: EndedJob) -> Option<Class<'_>> {
+        self.classes.get(job.class)
     }
 
     /// The response to `job-list.job-stats`.

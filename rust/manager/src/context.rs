@@ -23,6 +23,7 @@ use penstock_wire::Message;
 use crate::claims::Claims;
 use crate::dialogue::{Dialogue, StoredStart};
 use crate::effect::Effect;
+use crate::ended::hash_of;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
@@ -108,6 +109,8 @@ impl EndedRows {
             id: record.id(),
             spec: record.spec().key,
             end: record.t_inactive(),
+            userid: record.userid(),
+            name_hash: hash_of(&record.name()),
         });
         if jobs.len() >= ENDED_JOBS_PER_ROW {
             storage.run(|store| store.add_ended_jobs(class, jobs));

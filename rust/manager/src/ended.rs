@@ -1,4 +1,4 @@
-//! `EndedJobs`: the inactive jobs by their end. Everything else about them is in the store alone.
+//! `EndedJobs`: the inactive jobs by their end, with what listings select by. Everything else about them is in the store alone.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,22 @@ const MAX_CHUNK_JOBS: usize = 512;
 pub(crate) type End = (EventTime, JobId);
 
 /// An inactive job.
-#[derive(Clone, Copy, Debug)]
-struct EndedJob {
-    end: End,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndedJob {
+    /// Its end, and its id.
+    pub(crate) end: End,
     /// The number of its class: see [`Census`](crate::census::Census).
-    class: u32,
+    pub(crate) class: u32,
+    /// The [hash](hash_of) of its name.
+    pub(crate) name_hash: u32,
+}
+
+/// The hash of a job's name, which the store retains (FNV-1a).
+pub(crate) fn hash_of(name: &str) -> u32 {
+    const BASIS: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    let add = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(PRIME);
+    name.bytes().fold(BASIS, add)
 }
 
 /// The inactive jobs by their end, the oldest first.
@@ -44,8 +55,8 @@ impl EndedJobs {
     }
 
     /// Adds a job, unless it is there.
-    pub(crate) fn insert(&mut self, end: End, class: u32) {
-        let job = EndedJob { end, class };
+    pub(crate) fn insert(&mut self, job: EndedJob) {
+        let end = job.end;
         let last = self.chunks.back().and_then(|chunk| chunk.last());
         let is_last = last.is_none_or(|last| last.end < end);
         let is_full = |chunk: &Vec<EndedJob>| chunk.len() >= MAX_CHUNK_JOBS;
@@ -116,14 +127,13 @@ impl EndedJobs {
         self.chunks.iter().flatten().map(|job| job.end)
     }
 
-    /// The ends before one, or all, the newest first.
-    pub(crate) fn before(&self, end: Option<End>) -> impl Iterator<Item = End> {
+    /// The jobs that ended before one, or all, the newest first.
+    pub(crate) fn before(&self, end: Option<End>) -> impl Iterator<Item = EndedJob> {
         let chunks = end.map_or(self.chunks.len(), |end| self.chunk_of(end) + 1);
         let newest_first = self.chunks.iter().take(chunks).rev();
         newest_first
-            .flat_map(|chunk| chunk.iter().rev())
-            .map(|job| job.end)
-            .skip_while(move |found| end.is_some_and(|end| *found >= end))
+            .flat_map(|chunk| chunk.iter().rev().copied())
+            .skip_while(move |found| end.is_some_and(|end| found.end >= end))
     }
 }
 
@@ -133,7 +143,7 @@ mod tests {
 
     use penstock_jobspec::job_id::JobId;
 
-    use super::{End, EndedJobs, EventTime, MAX_CHUNK_JOBS};
+    use super::{End, EndedJob, EndedJobs, EventTime, MAX_CHUNK_JOBS, hash_of};
 
     /// The end of a job at this step: two steps have the same time.
     fn end(step: u64, id: u64) -> End {
@@ -160,7 +170,12 @@ mod tests {
             let end = end(time, random(3));
             let class = u32::try_from(random(5)).unwrap();
             let class = *model.entry(end).or_insert(class);
-            jobs.insert(end, class);
+            let name_hash = class + 1;
+            jobs.insert(EndedJob {
+                end,
+                class,
+                name_hash,
+            });
             for _ in 0..random(2 + 2 * step / (3 * most)) {
                 let end = self::end(random(step + 1), random(3));
                 assert_eq!(jobs.remove(end), model.remove(&end));
@@ -173,7 +188,12 @@ mod tests {
         }
         assert_eq!(jobs.len(), model.len());
         assert!(jobs.iter().eq(model.keys().copied()));
-        assert!(jobs.before(None).eq(model.keys().rev().copied()));
+        let job = |(end, class): (&End, &u32)| EndedJob {
+            end: *end,
+            class: *class,
+            name_hash: class + 1,
+        };
+        assert!(jobs.before(None).eq(model.iter().rev().map(job)));
         for (index, (time, id)) in model.keys().enumerate().step_by(83) {
             assert_eq!(jobs.get(index), Some((*time, *id)));
             let until = model.keys().take_while(|end| end.0 <= *time);
@@ -181,7 +201,7 @@ mod tests {
         }
         assert_eq!(jobs.get(model.len()), None);
         for end in model.keys().step_by(97) {
-            let expected = model.range(..*end).rev().map(|(end, _)| *end);
+            let expected = model.range(..*end).rev().map(job);
             assert!(jobs.before(Some(*end)).eq(expected));
         }
         let fullness = jobs.chunks.iter().map(Vec::len);
@@ -197,11 +217,23 @@ mod tests {
     }
 
     #[test]
+    fn hashes_are_those_of_the_stores_that_exist() {
+        assert_eq!(
+            ["", "a", "sleep"].map(hash_of),
+            [0x811c_9dc5, 0xe40c_292c, 0x89ea_bb08]
+        );
+    }
+
+    #[test]
     fn a_job_takes_24_bytes() {
         let mut jobs = EndedJobs::default();
         let most = 8 * MAX_CHUNK_JOBS as u64;
         for id in 0..most {
-            jobs.insert(end(id, id), 0);
+            jobs.insert(EndedJob {
+                end: end(id, id),
+                class: 0,
+                name_hash: 0,
+            });
         }
         let capacity: usize = jobs.chunks.iter().map(Vec::capacity).sum();
         assert_eq!(capacity as u64, most);

@@ -10,7 +10,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::{EndedClass, EndedJob, JobRecord, Jobs, Store};
 
-use crate::census::Census;
+use crate::census::{Census, Class};
 use crate::context::Context;
 use crate::depend::Dependencies;
 use crate::dialogue::{AllocState, Dialogue, ExecState};
@@ -328,12 +328,13 @@ impl Restored {
         self.cx.reserve_id(id);
         self.cx.jobs.record_evicted(id);
         self.elastic.observe(id);
-        let result = JobResult::of_bit(class.result);
-        self.census.enter_ended(
-            class.queue.as_deref(),
-            result,
-            (EventTime::new(job.end), id),
-        );
+        let class = Class {
+            userid: job.userid,
+            queue: class.queue.as_deref(),
+            result: JobResult::of_bit(class.result),
+        };
+        let end = (EventTime::new(job.end), id);
+        self.census.enter_ended(class, end, job.name_hash);
     }
 
     /// The facts of a job by its events.

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
+use common::{Bench, Directory, OWNER, Random, body, jobspec, rejection, settings};
 use penstock_flux::flags::STREAMING;
-use penstock_manager::{JobVisibility, Settings};
+use penstock_manager::{JobVisibility, Queue, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -481,6 +481,151 @@ fn a_guest_lists_and_awaits_its_own_jobs_unless_all_are_visible() {
                 assert_eq!(errnum, 1);
                 assert!(text.ends_with("belongs to another user"), "{text}");
             }
+        }
+    }
+}
+
+const GUESTS: [u32; 2] = [7, 8];
+
+fn pick<T: Copy>(random: &mut Random, values: &[T]) -> T {
+    let index = random.below(values.len() as u64);
+    values[usize::try_from(index).unwrap()]
+}
+
+/// Whether a row satisfies a constraint (RFC 43).
+fn holds(constraint: &Value, row: &Value) -> bool {
+    let Some((operator, values)) = constraint.as_object().unwrap().iter().next() else {
+        return true;
+    };
+    let values = values.as_array().unwrap();
+    let bits = |key: &str| row[key].as_u64().unwrap_or(0);
+    match operator.as_str() {
+        "and" => values.iter().all(|inner| holds(inner, row)),
+        "or" => values.is_empty() || values.iter().any(|inner| holds(inner, row)),
+        "not" => !values.iter().all(|inner| holds(inner, row)),
+        "states" => values
+            .iter()
+            .any(|mask| mask.as_u64().unwrap() & bits("state") != 0),
+        "results" => values
+            .iter()
+            .any(|mask| mask.as_u64().unwrap() & bits("result") != 0),
+        "t_inactive" | "t_submit" => {
+            let limit: f64 = values[0].as_str().unwrap()[1..].parse().unwrap();
+            row[operator].as_f64().is_some_and(|time| time > limit)
+        }
+        key => values.contains(&row[key]),
+    }
+}
+
+fn draw_constraint(random: &mut Random, depth: u64) -> Value {
+    let time = format!(">{}", 1000 + random.below(600));
+    match random.below(if depth > 0 { 11 } else { 8 }) {
+        0 => json!({"userid": [pick(random, &[OWNER, 7, 8, 9]), 8]}),
+        1 => json!({"name": ["a"]}),
+        2 => json!({"name": ["none", pick(random, &["b", "c"])]}),
+        3 => json!({"queue": [pick(random, &["batch", "debug", "none"])]}),
+        4 => json!({"results": [1 << random.below(4)]}),
+        5 => json!({"states": [1 << (3 + random.below(4))]}),
+        6 => json!({"t_inactive": [time]}),
+        7 => json!({"t_submit": [time]}),
+        kind => {
+            let operator = match kind {
+                8 => "and",
+                9 => "or",
+                _ => "not",
+            };
+            let count = random.below(4);
+            let inner = (0..count).map(|_| draw_constraint(random, depth - 1));
+            let inner: Vec<Value> = inner.collect();
+            json!({ operator: inner })
+        }
+    }
+}
+
+/// Pending jobs, and ones that have ended in each way, of several users, queues and names.
+fn draw_jobs(bench: &mut Bench, random: &mut Random, count: usize) -> Vec<u64> {
+    bench.scheduler(None);
+    bench.executor();
+    let mut draw = |random: &mut Random| {
+        let user = pick(random, &[OWNER, GUESTS[0], GUESTS[1]]);
+        let queue = pick(random, &["batch", "debug"]);
+        let name = pick(random, &["a", "b", "c"]);
+        let spec = jobspec(&json!({"queue": queue, "job": {"name": name}}));
+        let out = bench.request_as("x", user, "job-ingest.submit", &json!({"jobspec": spec}), 0);
+        let id = body(&out[0])["id"].as_u64().unwrap();
+        match random.below(5) {
+            0 => {}
+            1 | 2 => {
+                let cancel = json!({"id": id, "type": "cancel", "severity": 0, "note": ""});
+                bench.request("job-manager.raise", &cancel);
+            }
+            way => {
+                bench.allocate(id);
+                bench.exec(id, "start", &json!({}));
+                bench.end(id, if way == 3 { 0 } else { 256 });
+            }
+        }
+        id
+    };
+    std::iter::repeat_with(|| draw(random))
+        .take(count)
+        .collect()
+}
+
+#[test]
+fn pages_of_every_filter_are_those_of_a_list_of_all_jobs() {
+    for seed in 1..=4 {
+        eprintln!("seed {seed}");
+        let mut random = Random(seed);
+        let directory = Directory::new(&format!("filters-{seed}"));
+        let settings = || Settings {
+            guests: true,
+            job_visibility: JobVisibility::Own,
+            queues: ["batch", "debug"]
+                .map(|name| (name.to_owned(), Queue::default()))
+                .into(),
+            ..settings()
+        };
+        let mut bench = directory.open(settings(), 1000.0);
+        let mut all = draw_jobs(&mut bench, &mut random, 60);
+        if seed % 2 == 0 {
+            let now = bench.now;
+            drop(bench);
+            bench = directory.open(settings(), now);
+        }
+        all.extend(draw_jobs(&mut bench, &mut random, 20));
+        let rows: Vec<Value> = all.iter().rev().map(|id| bench.row(*id)).collect();
+        for _ in 0..120 {
+            let constraint = draw_constraint(&mut random, 2);
+            let late = 1000 + u32::try_from(random.below(600)).unwrap();
+            let since = pick(&mut random, &[0, late]);
+            let reader = pick(&mut random, &[OWNER, GUESTS[0]]);
+            let order = pick(&mut random, &["newest", "pending", "state"]);
+            let mut list = |skip: usize, max_entries: usize| {
+                let payload = json!({
+                    "attrs": ["id"], "constraint": constraint, "since": since, "order": order,
+                    "skip": skip, "max_entries": max_entries,
+                });
+                let out = bench.request_as("x", reader, "job-list.list", &payload, STREAMING);
+                rest(&mut bench, out).0
+            };
+            let mut found = list(0, 0);
+            let shown = rows.iter().filter(|row| {
+                (reader == OWNER || row["userid"] == reader)
+                    && row["t_inactive"]
+                        .as_f64()
+                        .is_none_or(|end| end > f64::from(since))
+                    && holds(&constraint, row)
+            });
+            let expected: Vec<u64> = shown.map(|row| row["id"].as_u64().unwrap()).collect();
+            let (skip, max) = (random.below(30), 1 + random.below(20));
+            let [skip, max] = [skip, max].map(|number| usize::try_from(number).unwrap());
+            let page: Vec<u64> = found.iter().skip(skip).take(max).copied().collect();
+            assert_eq!(list(skip, max), page, "{order} {constraint} since {since}");
+            if order != "newest" {
+                found.sort_unstable_by(|one, other| other.cmp(one));
+            }
+            assert_eq!(found, expected, "{order} {constraint} since {since}");
         }
     }
 }

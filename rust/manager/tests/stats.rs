@@ -71,10 +71,9 @@ fn a_job_that_is_cancelled_before_it_starts_has_no_run() {
         &json!({"id": id, "type": "cancel", "severity": 0}),
     );
     let found = stats(&mut bench);
-    for name in ["pending", "start", "run"] {
+    for name in ["pending", "start", "run", "cleanup"] {
         assert_eq!(stage(&found, name).0, 0, "{name}");
     }
-    assert_eq!(stage(&found, "cleanup").0, 1);
     assert_eq!(found["ended"]["canceled"], 1);
     let counts = body(&bench.request("job-list.job-stats", &Value::Null)[0]);
     assert_eq!(

@@ -21,7 +21,7 @@ pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
      WHERE seq > ? AND seq <= ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
 
 /// The size of a job in a row, in bytes.
-const JOB_BYTES: usize = 24;
+const JOB_BYTES: usize = 32;
 
 /// An ended job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +32,10 @@ pub struct EndedJob {
     pub spec: i64,
     /// When it ended, in seconds since the epoch.
     pub end: f64,
+    /// Its user.
+    pub userid: u32,
+    /// The hash of its name, as the caller computes it.
+    pub name_hash: u32,
 }
 
 /// The queue and the result of ended jobs.
@@ -100,16 +104,28 @@ fn decode(bytes: &[u8]) -> Option<EndedJob> {
         .chunks_exact(8)
         .map(|word| word.try_into().map(u64::from_le_bytes));
     let mut next = || words.next()?.ok();
+    let (id, spec, end, user_and_name) = (next()?, next()?, next()?, next()?);
+    let half = |number: u64| u32::try_from(number & u64::from(u32::MAX)).ok();
     Some(EndedJob {
-        id: JobId::new(next()?),
-        spec: next()?.cast_signed(),
-        end: f64::from_bits(next()?),
+        id: JobId::new(id),
+        spec: spec.cast_signed(),
+        end: f64::from_bits(end),
+        userid: half(user_and_name)?,
+        name_hash: half(user_and_name >> 32)?,
     })
 }
 
 /// The jobs as a row has them.
 pub(crate) fn encode(jobs: &[EndedJob]) -> Vec<u8> {
-    let words = |job: &EndedJob| [job.id.get(), job.spec.cast_unsigned(), job.end.to_bits()];
+    let words = |job: &EndedJob| {
+        let user_and_name = u64::from(job.userid) | u64::from(job.name_hash) << 32;
+        [
+            job.id.get(),
+            job.spec.cast_unsigned(),
+            job.end.to_bits(),
+            user_and_name,
+        ]
+    };
     let words = jobs.iter().flat_map(words);
     words.flat_map(u64::to_le_bytes).collect()
 }

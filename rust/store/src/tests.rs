@@ -88,7 +88,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 7"
+        "store: the database has format 99, this program reads formats 1 to 8"
     );
 }
 
@@ -485,6 +485,8 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
         id: job(id),
         spec: 1,
         end: 1000.0 + f64::from(u32::try_from(id).unwrap()),
+        userid: 1000 + u32::try_from(id).unwrap(),
+        name_hash: u32::MAX - u32::try_from(id).unwrap(),
     };
     let (done, failed) = (class(None, 1), class(Some("batch"), 2));
     store.add_ended_jobs(&done, &[5, 6, 3].map(ended)).unwrap();
@@ -531,6 +533,8 @@ fn a_row_of_ended_jobs_goes_with_the_last_of_its_jobs() {
         id: job(id),
         spec: 1,
         end: 1.0,
+        userid: 1000,
+        name_hash: 1,
     };
     store.add_ended_jobs(&class, &[4, 6].map(ended)).unwrap();
     for (id, is_left) in [(4, true), (6, true), (5, false)] {
@@ -553,6 +557,8 @@ fn unused_rows_of_ended_jobs_are_removed_some_at_a_time() {
             id: job(id),
             spec: 1,
             end: 1.0,
+            userid: 1000,
+            name_hash: 1,
         };
         store.add_ended_jobs(&class, &[ended]).unwrap();
     }

@@ -1,10 +1,14 @@
 //! Job constraints of `job-list.list` (RFC 43, Constraint Operators).
 
+use std::collections::BTreeSet;
+
 use penstock_flux::RequestError;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use serde_json::Value;
 
+use crate::census::Class;
+use crate::ended::{EndedJob, hash_of};
 use crate::jobs::Job;
 use crate::state::{JobResult, State};
 
@@ -17,9 +21,10 @@ pub enum Filter {
     And(Vec<Filter>),
     Or(Vec<Filter>),
     Not(Vec<Filter>),
-    Users(Vec<u64>),
-    Names(Vec<String>),
-    Queues(Vec<String>),
+    Users(BTreeSet<u64>),
+    /// The names, and the hashes of these.
+    Names(BTreeSet<String>, BTreeSet<u32>),
+    Queues(BTreeSet<String>),
     States(u8),
     Results(u8),
     Hosts(Hostlist),
@@ -44,6 +49,34 @@ pub enum Comparison {
     GreaterEqual,
     Less,
     LessEqual,
+}
+
+impl Comparison {
+    fn holds(self, at: f64, time: f64) -> bool {
+        match self {
+            Self::Greater => at > time,
+            Self::GreaterEqual => at >= time,
+            Self::Less => at < time,
+            Self::LessEqual => at <= time,
+        }
+    }
+}
+
+/// Whether all of some conditions hold, each of which may be unknown.
+fn all(conditions: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut together = Some(true);
+    for condition in conditions {
+        match condition {
+            Some(false) => return Some(false),
+            Some(true) => {}
+            None => together = None,
+        }
+    }
+    together
+}
+
+fn negated(condition: Option<bool>) -> Option<bool> {
+    condition.map(|holds| !holds)
 }
 
 fn wrong(text: impl std::fmt::Display) -> RequestError {
@@ -108,6 +141,61 @@ impl Filter {
         }
     }
 
+    /// The number of its operators: the work for one job is proportional to it.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::And(filters) | Self::Or(filters) | Self::Not(filters) => {
+                1 + filters.iter().map(Self::size).sum::<usize>()
+            }
+            _ => 1,
+        }
+    }
+
+    /// Whether every job satisfies the filter.
+    pub(crate) fn matches_all(&self) -> bool {
+        matches!(self, Self::And(filters) | Self::Or(filters) if filters.is_empty())
+    }
+
+    /// Whether an inactive job satisfies the filter, as far as its entry in the index of these tells; `None` if its facts are
+    /// to be read.
+    pub(crate) fn matches_ended(&self, job: EndedJob, class: Class<'_>) -> Option<bool> {
+        match self {
+            Self::And(filters) => {
+                let inner = filters
+                    .iter()
+                    .map(|filter| filter.matches_ended(job, class));
+                all(inner)
+            }
+            Self::Or(filters) if filters.is_empty() => Some(true),
+            Self::Or(filters) => {
+                let inner = filters
+                    .iter()
+                    .map(|filter| filter.matches_ended(job, class));
+                negated(all(inner.map(negated)))
+            }
+            Self::Not(filters) => {
+                let inner = filters
+                    .iter()
+                    .map(|filter| filter.matches_ended(job, class));
+                negated(all(inner))
+            }
+            Self::Users(users) => Some(users.contains(&u64::from(class.userid))),
+            // Other names have this hash, too.
+            Self::Names(_, hashes) => (!hashes.contains(&job.name_hash)).then_some(false),
+            Self::Queues(queues) => Some(class.queue.is_some_and(|queue| queues.contains(queue))),
+            Self::States(mask) => Some(mask & State::Inactive.bit() != 0),
+            Self::Results(mask) => {
+                let result = class.result;
+                Some(result.is_some_and(|result| mask & (result as u8) != 0))
+            }
+            Self::Time(Stamp::Inactive, comparison, time) => {
+                let end = job.end.0.seconds();
+                Some(end > 0.0 && comparison.holds(end, *time))
+            }
+            Self::Time(..) | Self::Hosts(_) | Self::Ranks(_) => None,
+        }
+    }
+
     /// Whether a job satisfies the filter.
     pub(crate) fn matches(&self, job: &Job) -> bool {
         match self {
@@ -118,10 +206,7 @@ impl Filter {
             }
             Self::Not(filters) => !filters.iter().all(|filter| filter.matches(job)),
             Self::Users(users) => users.contains(&u64::from(job.record.userid())),
-            Self::Names(names) => {
-                let found = job.record.name();
-                names.iter().any(|name| *name == *found)
-            }
+            Self::Names(names, _) => names.contains(&*job.record.name()),
             Self::Queues(queues) => {
                 let queue = job.record.spec().queue.as_ref();
                 queue.is_some_and(|queue| queues.contains(queue))
@@ -136,12 +221,8 @@ impl Filter {
                 ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
             }
             Self::Time(stamp, comparison, time) => {
-                stamp.of(job).is_some_and(|at| match comparison {
-                    Comparison::Greater => at > *time,
-                    Comparison::GreaterEqual => at >= *time,
-                    Comparison::Less => at < *time,
-                    Comparison::LessEqual => at <= *time,
-                })
+                let at = stamp.of(job);
+                at.is_some_and(|at| comparison.holds(at, *time))
             }
         }
     }
@@ -199,8 +280,12 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
             let users = values.iter().map(Value::as_u64).collect::<Option<_>>();
             Filter::Users(users.ok_or_else(|| wrong("expected user ids"))?)
         }
-        "name" => Filter::Names(strings(operator, values)?),
-        "queue" => Filter::Queues(strings(operator, values)?),
+        "name" => {
+            let names = strings(operator, values)?;
+            let hashes = names.iter().map(|name| hash_of(name)).collect();
+            Filter::Names(names.into_iter().collect(), hashes)
+        }
+        "queue" => Filter::Queues(strings(operator, values)?.into_iter().collect()),
         "states" => Filter::States(mask(operator, values, State::mask)?),
         "results" => Filter::Results(mask(operator, values, JobResult::mask)?),
         "hostlist" => {

@@ -5,7 +5,8 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use penstock_flux::job_list::{ListIdRequest, ListOrder, ListRequest};
 use penstock_flux::{RequestError, StreamCancelRequest};
@@ -18,7 +19,7 @@ use super::row::{Attrs, Rows};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::Context;
-use crate::ended::End;
+use crate::ended::{End, EndedJob};
 use crate::event::EventTime;
 use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
@@ -26,20 +27,28 @@ use crate::state::State;
 
 /// Maximum number of rows in one slice, of all listings together: a few milliseconds' work.
 const ROWS_PER_SLICE: usize = 250;
-/// Maximum number of jobs examined in one slice.
-const JOBS_EXAMINED_PER_SLICE: usize = 10_000;
-/// The same of jobs that are only put in order: no row is made of them.
+/// Maximum number of entries of the index of inactive jobs that are examined in one slice.
+const LOOKS_PER_SLICE: usize = 50_000;
+/// A job in memory takes as long as this many entries.
+const LOOKS_PER_JOB: usize = 5;
+/// The same of a job that is read from the store.
+const LOOKS_PER_READ_JOB: usize = 400;
+/// Jobs in memory that are put in order in one slice: no row is made of them.
 const ORDERED_JOBS_PER_SLICE: usize = 50_000;
-/// A job that is read from the store takes as long as examining this many that are in memory.
-const LOOKS_PER_READ_JOB: usize = 40;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
+/// The number of jobs that a listing selects at a time, before it reads them.
+const SELECTED_JOBS: usize = if cfg!(debug_assertions) { 8 } else { 20_000 };
 
 /// The jobs that a listing examines next.
 #[derive(Debug)]
 enum ListingPosition {
     /// The jobs with smaller ids, the greatest first.
     Below(Bound<JobId>),
+    /// The next jobs by id are to be selected from the index of inactive jobs and the jobs in memory.
+    Selecting(Selection),
+    /// The selected jobs, the greatest id first, and the bound of the next selection if there may be more.
+    Selected(std::vec::IntoIter<SelectedJob>, Option<Bound<JobId>>),
     /// The jobs that the request names, and the number of those that were checked: no row is sent unless all exist and
     /// may be listed.
     Unchecked(Vec<JobId>, usize),
@@ -105,6 +114,50 @@ impl ActiveOrder {
     }
 }
 
+/// A job that a listing may show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SelectedJob {
+    id: Reverse<JobId>,
+    /// The index tells that the listing shows it.
+    is_certain: bool,
+}
+
+/// The jobs with the greatest ids below a bound that a listing may show. Every inactive job is looked at, but not read.
+#[derive(Debug)]
+struct Selection {
+    below: Bound<JobId>,
+    /// The jobs in memory that are still to be examined; `None` if all have been.
+    in_memory: Option<Bound<JobId>>,
+    /// The last inactive job that was examined.
+    ended: Option<End>,
+    jobs: Smallest<SelectedJob>,
+}
+
+impl Selection {
+    fn new(below: Bound<JobId>) -> Self {
+        Self {
+            below,
+            in_memory: Some(below),
+            ended: None,
+            jobs: Smallest::new(SELECTED_JOBS),
+        }
+    }
+
+    fn has(&self, id: JobId) -> bool {
+        (Bound::Unbounded, self.below).contains(&id)
+    }
+
+    fn into_position(self) -> ListingPosition {
+        let mut jobs: Vec<SelectedJob> = self.jobs.sorted().collect();
+        let next = (jobs.len() >= SELECTED_JOBS)
+            .then(|| jobs.last().map(|job| Bound::Excluded(job.id.0)))
+            .flatten();
+        // A job that ended a moment ago is in memory, too.
+        jobs.dedup_by_key(|job| job.id);
+        ListingPosition::Selected(jobs.into_iter(), next)
+    }
+}
+
 /// The smallest of some keys, at most `limit`.
 #[derive(Debug)]
 struct Smallest<K> {
@@ -116,6 +169,11 @@ impl<K: Ord> Smallest<K> {
     fn new(limit: usize) -> Self {
         let keys = Vec::new();
         Self { limit, keys }
+    }
+
+    /// Whether greater keys than those that were added need not be.
+    fn is_full(&self) -> bool {
+        self.keys.len() >= self.limit
     }
 
     fn add(&mut self, key: K) {
@@ -132,22 +190,28 @@ impl<K: Ord> Smallest<K> {
     }
 }
 
+/// The jobs that a request lists.
+#[derive(Debug)]
+struct Criteria {
+    filter: Filter,
+    since: f64,
+    /// The jobs that were hidden when the request came.
+    hidden: HiddenJobs,
+    /// The jobs that the sender may list.
+    visible: VisibleJobs,
+}
+
 /// A request with rows that are still to be sent.
 #[derive(Debug)]
 struct Listing {
     request: Message,
-    filter: Filter,
-    since: f64,
+    criteria: Arc<Criteria>,
     attrs: Attrs,
     /// Number of rows until its limit is reached.
     left: usize,
     /// Number of jobs to leave out before the first row.
     skip: usize,
     position: ListingPosition,
-    /// The jobs that were hidden when the request came.
-    hidden: HiddenJobs,
-    /// The jobs that the sender may list.
-    visible: VisibleJobs,
 }
 
 /// The next rows of a listing.
@@ -166,7 +230,7 @@ impl Effort {
     fn new() -> Self {
         Self {
             rows: ROWS_PER_SLICE,
-            looks: JOBS_EXAMINED_PER_SLICE,
+            looks: LOOKS_PER_SLICE,
         }
     }
 
@@ -174,16 +238,46 @@ impl Effort {
         self.rows == 0 || self.looks == 0
     }
 
+    /// Counts what an entry of the index of inactive jobs costs.
+    fn spend_entry(&mut self, filter: &Filter) {
+        self.looks = self.looks.saturating_sub(filter.size());
+    }
+
+    /// Counts what a job in memory costs.
+    fn spend_job(&mut self, filter: &Filter) {
+        self.looks = self.looks.saturating_sub(LOOKS_PER_JOB * filter.size());
+    }
+
     /// Has a job in memory, if it exists, and counts that.
-    fn spend_look(&mut self, cx: &mut Context, id: JobId) {
-        let looks = if cx.jobs.is_in_memory(id) {
-            1
-        } else {
+    fn spend_look(&mut self, cx: &mut Context, id: JobId, filter: &Filter) {
+        self.spend_job(filter);
+        if !cx.jobs.is_in_memory(id) {
             cx.unload_surplus();
             cx.load(id);
-            LOOKS_PER_READ_JOB
-        };
-        self.looks = self.looks.saturating_sub(looks);
+            self.looks = self.looks.saturating_sub(LOOKS_PER_READ_JOB);
+        }
+    }
+}
+
+impl Criteria {
+    fn shows(&self, job: &Job) -> bool {
+        (job.record.state() != State::Inactive || job.record.t_inactive() > self.since)
+            && !self.hidden.contains(job.record.id())
+            && self.visible.contain(&job.record)
+            && self.filter.matches(job)
+    }
+
+    /// Whether the listing shows an inactive job, as far as its entry in the index tells; `None` if it is to be read.
+    fn shows_ended(&self, job: EndedJob, census: &Census) -> Option<bool> {
+        let (end, id) = job.end;
+        let class = census.class_of(job)?;
+        if end.seconds() <= self.since
+            || self.hidden.contains(id)
+            || !self.visible.contain_those_of(class.userid)
+        {
+            return Some(false);
+        }
+        self.filter.matches_ended(job, class)
     }
 }
 
@@ -213,7 +307,15 @@ impl Listing {
             (Some(ids), ListOrder::Pending | ListOrder::Newest) => {
                 ListingPosition::Unchecked(ids, 0)
             }
-            (None, ListOrder::Newest) => ListingPosition::Below(Bound::Unbounded),
+            (None, ListOrder::Newest)
+                if !filter.may_match_inactive()
+                    || (list.skip == 0 && filter.matches_all() && visible.are_all()) =>
+            {
+                ListingPosition::Below(Bound::Unbounded)
+            }
+            (None, ListOrder::Newest) => {
+                ListingPosition::Selecting(Selection::new(Bound::Unbounded))
+            }
             (None, order @ (ListOrder::State | ListOrder::Pending)) => {
                 let limit = left.saturating_add(list.skip);
                 ListingPosition::Ordering(ActiveOrder::new(order, limit))
@@ -221,14 +323,16 @@ impl Listing {
         };
         Ok(Self {
             request: request.message.header(),
-            filter,
-            since: list.since,
+            criteria: Arc::new(Criteria {
+                filter,
+                since: list.since,
+                hidden: cx.jobs.hidden().clone(),
+                visible,
+            }),
             attrs: Attrs::named(&list.attrs),
             left,
             skip: list.skip,
             position,
-            hidden: cx.jobs.hidden().clone(),
-            visible,
         })
     }
 
@@ -238,11 +342,50 @@ impl Listing {
         origin.is_some_and(|origin| cx.backlogged.contains(origin))
     }
 
-    fn shows(&self, job: &Job) -> bool {
-        (job.record.state() != State::Inactive || job.record.t_inactive() > self.since)
-            && !self.hidden.contains(job.record.id())
-            && self.visible.contain(&job.record)
-            && self.filter.matches(job)
+    /// Selects jobs from the index of inactive jobs and from those in memory. Returns whether all have been examined.
+    fn select(
+        &self,
+        selection: &mut Selection,
+        jobs: &Jobs,
+        census: &Census,
+        effort: &mut Effort,
+    ) -> bool {
+        // A job that ends meanwhile is among those in memory that were examined first.
+        if let Some(below) = selection.in_memory {
+            for (id, job) in jobs.range((Bound::Unbounded, below)).rev() {
+                if effort.is_spent() {
+                    return false;
+                }
+                if selection.jobs.is_full() {
+                    break;
+                }
+                effort.spend_job(&self.criteria.filter);
+                selection.in_memory = Some(Bound::Excluded(id));
+                if self.criteria.shows(job) {
+                    let (id, is_certain) = (Reverse(id), false);
+                    selection.jobs.add(SelectedJob { id, is_certain });
+                }
+            }
+            selection.in_memory = None;
+        }
+        let since = EventTime::new(self.criteria.since);
+        for job in census.inactive().before(selection.ended) {
+            if effort.is_spent() {
+                return false;
+            }
+            effort.spend_entry(&self.criteria.filter);
+            let (end, id) = job.end;
+            if end < since {
+                break;
+            }
+            selection.ended = Some(job.end);
+            let shown = self.criteria.shows_ended(job, census);
+            if selection.has(id) && shown != Some(false) {
+                let (id, is_certain) = (Reverse(id), shown == Some(true));
+                selection.jobs.add(SelectedJob { id, is_certain });
+            }
+        }
+        true
     }
 
     /// Checks the next jobs that the request names. Returns whether these were all.
@@ -254,8 +397,8 @@ impl Listing {
             if effort.is_spent() {
                 return Ok(false);
             }
-            effort.spend_look(cx, *id);
-            self.visible.known(cx, *id)?;
+            effort.spend_look(cx, *id, &self.criteria.filter);
+            self.criteria.visible.known(cx, *id)?;
             *checked += 1;
         }
         self.position = ListingPosition::Named(std::mem::take(ids).into_iter());
@@ -283,6 +426,7 @@ impl Listing {
                     let is_end = ids.is_empty();
                     let ids = ids.into_iter();
                     let ids = ids.inspect(|id| *below = Bound::Excluded(*id));
+                    let ids = ids.map(|id| (id, None));
                     if self.take_rows(cx, ids, effort, &mut rows) && self.left > 0 && !is_end {
                         continue;
                     }
@@ -291,15 +435,24 @@ impl Listing {
                 // A job may have been purged meanwhile.
                 ListingPosition::Unchecked(..) => true,
                 ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
-                    self.take_rows(cx, ids, effort, &mut rows)
+                    self.take_rows(cx, ids.map(|id| (id, None)), effort, &mut rows)
+                }
+                ListingPosition::Selecting(selection) => {
+                    self.select(selection, &cx.jobs, census, effort)
+                }
+                ListingPosition::Selected(jobs, _) => {
+                    let jobs = jobs.map(|job| (job.id.0, job.is_certain.then_some(true)));
+                    self.take_rows(cx, jobs, effort, &mut rows)
                 }
                 ListingPosition::Ordering(order) => self.order(order, &cx.jobs, census, effort),
                 ListingPosition::Inactive(next) => {
-                    let since = EventTime::new(self.since);
+                    let since = EventTime::new(self.criteria.since);
                     let ended = census.inactive().before(*next);
-                    let ended = ended.take_while(|(end, _)| *end >= since);
-                    let ended = ended.inspect(|key| *next = Some(*key));
-                    self.take_rows(cx, ended.map(|(_, id)| id), effort, &mut rows)
+                    let ended = ended.take_while(|job| job.end.0 >= since);
+                    let ended = ended.inspect(|job| *next = Some(job.end));
+                    let criteria = Arc::clone(&self.criteria);
+                    let ended = ended.map(|job| (job.end.1, criteria.shows_ended(job, census)));
+                    self.take_rows(cx, ended, effort, &mut rows)
                 }
             };
             if !is_complete {
@@ -309,8 +462,12 @@ impl Listing {
             }
             position = match position {
                 ListingPosition::Ordering(order) => ListingPosition::Active(order.into_ids()),
-                ListingPosition::Active(_) if self.filter.may_match_inactive() => {
+                ListingPosition::Active(_) if self.criteria.filter.may_match_inactive() => {
                     ListingPosition::Inactive(None)
+                }
+                ListingPosition::Selecting(selection) => selection.into_position(),
+                ListingPosition::Selected(_, Some(next)) if self.left > 0 => {
+                    ListingPosition::Selecting(Selection::new(next))
                 }
                 _ => {
                     let is_last = true;
@@ -322,7 +479,7 @@ impl Listing {
 
     /// The next jobs with smaller ids that the listing may show, the greatest first; none if these were all.
     fn ids_below(&self, cx: &Context, below: Bound<JobId>) -> Vec<JobId> {
-        if self.filter.may_match_inactive() {
+        if self.criteria.filter.may_match_inactive() {
             let before = match below {
                 Bound::Excluded(id) | Bound::Included(id) => Some(id),
                 Bound::Unbounded => None,
@@ -333,11 +490,12 @@ impl Listing {
         jobs.map(|(id, _)| id).take(IDS_PER_READ).collect()
     }
 
-    /// Makes rows of jobs. Returns whether these were all, or all that the limit allows.
+    /// Makes rows of jobs, each with whether the listing shows it if that is known. Returns whether these were all, or all
+    /// that the limit allows.
     fn take_rows(
         &mut self,
         cx: &mut Context,
-        mut ids: impl Iterator<Item = JobId>,
+        mut jobs: impl Iterator<Item = (JobId, Option<bool>)>,
         effort: &mut Effort,
         rows: &mut Rows,
     ) -> bool {
@@ -345,11 +503,16 @@ impl Listing {
             if effort.is_spent() {
                 return false;
             }
-            let Some(id) = ids.next() else {
+            let Some((id, is_shown)) = jobs.next() else {
                 break;
             };
-            effort.spend_look(cx, id);
-            if let Some(job) = cx.jobs.get(id).filter(|job| self.shows(job)) {
+            if is_shown == Some(false) || (is_shown == Some(true) && self.skip > 0) {
+                effort.spend_entry(&self.criteria.filter);
+                self.skip -= usize::from(is_shown == Some(true));
+                continue;
+            }
+            effort.spend_look(cx, id, &self.criteria.filter);
+            if let Some(job) = cx.jobs.get(id).filter(|job| self.criteria.shows(job)) {
                 if self.skip > 0 {
                     self.skip -= 1;
                     continue;
@@ -385,7 +548,7 @@ impl Listing {
             order.below = Bound::Excluded(id);
             if job.record.state() != State::Inactive {
                 left -= 1;
-                if self.shows(job) {
+                if self.criteria.shows(job) {
                     order.add(job);
                 }
             }
