@@ -32,6 +32,8 @@ pub struct CheckedScheduler {
     up: IdSet,
     /// The ranks of its inventory.
     ranks: IdSet,
+    /// Messages to be sent, checked.
+    out: Vec<Message>,
     violations: Vec<String>,
 }
 
@@ -44,6 +46,7 @@ impl CheckedScheduler {
             scheduler,
             up: IdSet::new(),
             ranks: IdSet::new(),
+            out: Vec::new(),
             violations: Vec::new(),
         }
     }
@@ -74,6 +77,7 @@ impl CheckedScheduler {
             self.record_inventory(message);
         }
         self.scheduler.handle(message);
+        self.check_out();
     }
 
     fn record_inventory(&mut self, message: &Message) {
@@ -112,6 +116,12 @@ impl CheckedScheduler {
 
     /// Takes the messages to be sent.
     pub fn take_out(&mut self) -> Vec<Message> {
+        self.check_out();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Checks the allocations since the last message against the ranks that are up after it.
+    fn check_out(&mut self) {
         let messages = self.scheduler.take_out();
         for message in &messages {
             let Some(TypedPayload::Commit(allocations)) = message.typed() else {
@@ -126,7 +136,7 @@ impl CheckedScheduler {
                 }
             }
         }
-        messages
+        self.out.extend(messages);
     }
 
     /// Takes the allocations of ranks that it knew to be down.
