@@ -187,7 +187,7 @@ def register(
     )
     add("--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
     add("--error", metavar="TEMPLATE", help="file for stderr; default: the file for stdout")
-    add("--cwd", metavar="DIR", help="working directory (default: this one)")
+    add("--cwd", metavar="DIR", help="working directory, relative to this one (default: this one)")
     add(
         "--env",
         action="append",
@@ -349,6 +349,7 @@ def template(args: argparse.Namespace) -> dict[str, Any] | None:
 def _differ_by_text(args: argparse.Namespace) -> bool:
     """Whether the options with `{cc}` have the same meaning for every copy."""
     others = [*args.dependency, *args.add_file, *(key for key, _ in args.setopt)]
+    others += [args.cwd or "", args.queue or "", *(args.requires or [])]
     others += [f"{key} {value}" for key, value in args.setattr]
     rules = [rule for rule in args.env if CC in rule]
     return all(map(_sets_variable, rules)) and not any(CC in text for text in others)
@@ -396,11 +397,11 @@ def _jobspec(
         tasks_per_node=args.tasks_per_node,
         exclusive=args.exclusive,
         duration=args.time_limit,
-        queue=args.queue,
-        requires=_requires(args.requires),
+        queue=fill(args.queue),
+        requires=_requires([fill(text) for text in args.requires or []]),
         dependencies=[fill(text) for text in args.dependency],
         name=fill(args.job_name),
-        cwd=args.cwd,
+        cwd=_absolute(fill(args.cwd)),
         environment=environment,
         input=fill(getattr(args, "input", None)),
         output=fill(args.output),
@@ -454,10 +455,17 @@ def _gpus_per_task(args: argparse.Namespace) -> int | str:
     return per_node // tasks  # type: ignore[no-any-return]
 
 
-def _requires(texts: list[str] | None) -> dict[str, Any] | None:
+def _requires(texts: list[str]) -> dict[str, Any] | None:
     # One by one: an error names the text of the user.
-    constraints = [parse_requires(text) for text in texts or []]
+    constraints = [parse_requires(text) for text in texts]
     return {"and": constraints} if len(constraints) > 1 else next(iter(constraints), None)
+
+
+def _absolute(directory: str | None) -> str | None:
+    """A working directory, relative to the current one; a template is the job's to fill."""
+    if directory is None or directory.startswith("{{"):
+        return directory
+    return str(Path.cwd() / directory)
 
 
 def _umask() -> int:

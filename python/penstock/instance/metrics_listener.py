@@ -32,7 +32,7 @@ log = logging.getLogger("penstock.metrics")
 PATH = "/metrics"
 # A request has a line and a few headers.
 MAX_REQUEST_BYTES = 8192
-# Connections beyond these are closed at once.
+# For each connection beyond these the one is closed that has waited longest for its request.
 MAX_CONNECTIONS = 16
 # Seconds for a request and its response.
 REQUEST_TIMEOUT_S = 10.0
@@ -89,6 +89,8 @@ class MetricsListener:
         self._client = InternalClient(broker)
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._connections = 0
+        # The connections without a whole request, the oldest first: what closes them.
+        self._waiting: dict[trio.abc.Stream, trio.CancelScope] = {}
         self._collecting = trio.Lock()
         self._text = ""
         self._collected_at: float | None = None
@@ -144,15 +146,17 @@ class MetricsListener:
         self._connections += 1
         try:
             async with stream:
-                if self._connections > MAX_CONNECTIONS:
-                    return
-                with trio.move_on_after(REQUEST_TIMEOUT_S):
+                with trio.move_on_after(REQUEST_TIMEOUT_S) as scope:
+                    self._waiting[stream] = scope
+                    if self._connections > MAX_CONNECTIONS:
+                        next(iter(self._waiting.values())).cancel()
                     await self._respond(stream)
         except* trio.BrokenResourceError:
             pass
         except* FAULTS:
             log.exception("a request for metrics has failed")
         finally:
+            self._waiting.pop(stream, None)
             self._connections -= 1
 
     async def _respond(self, stream: trio.abc.Stream) -> None:
@@ -165,6 +169,7 @@ class MetricsListener:
             if not data:
                 return
             received += data
+        del self._waiting[stream]
         line = received.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         method = line[0]
         response = await self._response(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from pathlib import Path
 
 import pytest
 from virtualtime import SteppedClock
@@ -215,6 +216,8 @@ def test_copies_share_a_jobspec_if_they_differ_by_its_text(words, monkeypatch):
         ["--env=A=$X{cc}"],
         ["--env=/X{cc}=/"],
         ["--cwd=/{cc}"],
+        ["--queue=q{cc}"],
+        ["--requires=host:n{cc}"],
         ["--job-name=\ufdd0"],
     ],
 )
@@ -231,6 +234,23 @@ def test_copies_with_the_text_in_a_variable_of_the_environment_share_no_jobspec(
     first, second = parsed("--bcc=1-2")
     assert first == second
     assert first["attributes"]["system"]["environment"]["HINT"] == "{cc}"
+
+
+def test_each_copy_has_its_directory_queue_and_constraint():
+    specs = parsed("--cc=1-2", "--cwd=d{cc}", "--queue=q{cc}", "--requires=host:n{cc}")
+    for copy, spec in enumerate(specs, 1):
+        system = spec["attributes"]["system"]
+        assert system["cwd"] == str(Path.cwd() / f"d{copy}")
+        assert system["queue"] == f"q{copy}"
+        assert system["constraints"] == {"hostlist": [f"n{copy}"]}
+
+
+def test_a_working_directory_is_relative_to_the_current_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directories = {"sub": f"{tmp_path}/sub", "/a/b": "/a/b", "{{tmpdir}}": "{{tmpdir}}"}
+    for given, expected in directories.items():
+        (spec,) = parsed(f"--cwd={given}")
+        assert spec["attributes"]["system"]["cwd"] == expected
 
 
 def test_a_shell_option_of_each_copy():
