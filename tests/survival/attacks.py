@@ -242,6 +242,18 @@ def memos(uri: str, number: int) -> None:
         client.cancel([job])
 
 
+def slow_filters(uri: str, number: int) -> None:
+    """Lists of 500 jobs by 20,000 hosts, and by 2,000 operators."""
+    hosts = ",".join(f"x{host}y{host % 7}" for host in range(20_000))
+    operators = [{"hostlist": ["x[1-9]"]}] * 2000
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        jobs = client.submit(SPEC, count=500)
+        for _ in client.wait_rows(jobs):
+            pass
+        for constraint in ({"hostlist": [hosts]}, {"or": operators}):
+            client.job_rows(constraint=constraint, max_entries=0)
+
+
 ATTACKS: list[Attack] = [
     connections,
     large_requests,
@@ -257,6 +269,7 @@ ATTACKS: list[Attack] = [
     rejected_requests,
     watches,
     memos,
+    slow_filters,
 ]
 
 

@@ -629,3 +629,36 @@ fn pages_of_every_filter_are_those_of_a_list_of_all_jobs() {
         }
     }
 }
+
+#[test]
+fn a_filter_that_takes_long_is_applied_to_few_jobs_in_one_slice() {
+    let mut bench = Bench::new();
+    let mut random = Random(1);
+    bench.scheduler(None);
+    bench.executor();
+    for _ in 0..10 {
+        let id = bench.running(&json!({}));
+        bench.end(id, 0);
+    }
+    let hosts = (0..10_000).map(|_| format!("x{}y", random.below(1 << 40)));
+    let operators = vec![json!({"queue": ["none"]}); 10_000];
+    let long = [
+        json!({"hostlist": [hosts.collect::<Vec<_>>().join(",")]}),
+        json!({ "or": operators }),
+    ];
+    for constraint in long {
+        for order in ["newest", "state"] {
+            let payload = json!({"attrs": ["id"], "constraint": constraint, "order": order});
+            let out = list(&mut bench, "a", &payload);
+            let (found, parts) = rest(&mut bench, out);
+            assert!(found.is_empty());
+            assert!(parts >= 2, "{parts}");
+        }
+    }
+    let out = list(
+        &mut bench,
+        "a",
+        &json!({"attrs": ["id"], "constraint": {"hostlist": ["x"]}}),
+    );
+    assert_eq!(rest(&mut bench, out).1, 1);
+}

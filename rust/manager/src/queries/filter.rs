@@ -27,8 +27,10 @@ pub enum Filter {
     Queues(BTreeSet<String>),
     States(u8),
     Results(u8),
-    Hosts(Hostlist),
-    Ranks(IdSet),
+    /// The hosts, and the size of their text.
+    Hosts(Hostlist, usize),
+    /// The ranks, and the size of their text.
+    Ranks(IdSet, usize),
     Time(Stamp, Comparison, f64),
 }
 
@@ -141,13 +143,24 @@ impl Filter {
         }
     }
 
-    /// The number of its operators: the work for one job is proportional to it.
-    pub(crate) fn size(&self) -> usize {
+    /// The number of its operators: the work for one entry of the index of inactive jobs is proportional to it.
+    pub(crate) fn operators(&self) -> usize {
         match self {
             Self::And(filters) | Self::Or(filters) | Self::Not(filters) => {
-                1 + filters.iter().map(Self::size).sum::<usize>()
+                1 + filters.iter().map(Self::operators).sum::<usize>()
             }
             _ => 1,
+        }
+    }
+
+    /// The size of the texts of its hosts and ranks: the work for R of one job is proportional to it.
+    pub(crate) fn text_size(&self) -> usize {
+        match self {
+            Self::And(filters) | Self::Or(filters) | Self::Not(filters) => {
+                filters.iter().map(Self::text_size).sum()
+            }
+            Self::Hosts(_, size) | Self::Ranks(_, size) => *size,
+            _ => 0,
         }
     }
 
@@ -192,7 +205,7 @@ impl Filter {
                 let end = job.end.0.seconds();
                 Some(end > 0.0 && comparison.holds(end, *time))
             }
-            Self::Time(..) | Self::Hosts(_) | Self::Ranks(_) => None,
+            Self::Time(..) | Self::Hosts(..) | Self::Ranks(..) => None,
         }
     }
 
@@ -216,8 +229,8 @@ impl Filter {
                 .record
                 .result()
                 .is_some_and(|result| mask & (result as u8) != 0),
-            Self::Hosts(hosts) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
-            Self::Ranks(ranks) => {
+            Self::Hosts(hosts, _) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
+            Self::Ranks(ranks, _) => {
                 ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
             }
             Self::Time(stamp, comparison, time) => {
@@ -290,14 +303,15 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
         "results" => Filter::Results(mask(operator, values, JobResult::mask)?),
         "hostlist" => {
             let text = strings(operator, values)?.join(",");
-            Filter::Hosts(text.parse().map_err(wrong)?)
+            Filter::Hosts(text.parse().map_err(wrong)?, text.len())
         }
         "ranks" => {
-            let mut ranks = IdSet::new();
+            let (mut ranks, mut size) = (IdSet::new(), 0);
             for text in strings(operator, values)? {
                 ranks.union_with(&text.parse::<IdSet>().map_err(wrong)?);
+                size += text.len();
             }
-            Filter::Ranks(ranks)
+            Filter::Ranks(ranks, size)
         }
         "t_submit" => time(Stamp::Submit)?,
         "t_depend" => time(Stamp::Depend)?,

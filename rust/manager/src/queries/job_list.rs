@@ -31,10 +31,10 @@ const ROWS_PER_SLICE: usize = 250;
 const LOOKS_PER_SLICE: usize = 50_000;
 /// A job in memory takes as long as this many entries.
 const LOOKS_PER_JOB: usize = 5;
-/// The same of a job that is read from the store.
+/// The look for R of a job in a list of hosts takes as long as this many entries for each byte of the list.
+const LOOKS_PER_BYTE: usize = 1;
+/// The same as [`LOOKS_PER_JOB`] of a job that is read from the store, in addition.
 const LOOKS_PER_READ_JOB: usize = 400;
-/// Jobs in memory that are put in order in one slice: no row is made of them.
-const ORDERED_JOBS_PER_SLICE: usize = 50_000;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
 /// The number of jobs that a listing selects at a time, before it reads them.
@@ -240,12 +240,13 @@ impl Effort {
 
     /// Counts what an entry of the index of inactive jobs costs.
     fn spend_entry(&mut self, filter: &Filter) {
-        self.looks = self.looks.saturating_sub(filter.size());
+        self.looks = self.looks.saturating_sub(filter.operators());
     }
 
     /// Counts what a job in memory costs.
     fn spend_job(&mut self, filter: &Filter) {
-        self.looks = self.looks.saturating_sub(LOOKS_PER_JOB * filter.size());
+        let looks = LOOKS_PER_JOB * filter.operators() + LOOKS_PER_BYTE * filter.text_size();
+        self.looks = self.looks.saturating_sub(looks);
     }
 
     /// Has a job in memory, if it exists, and counts that.
@@ -534,18 +535,20 @@ impl Listing {
         effort: &mut Effort,
     ) -> bool {
         let mut left = order.left.unwrap_or_else(|| census.tally(None).active());
-        let mut looks = ORDERED_JOBS_PER_SLICE;
         for (id, job) in jobs.range((Bound::Unbounded, order.below)).rev() {
             if left == 0 {
                 break;
             }
-            if looks == 0 {
-                effort.looks = 0;
+            if effort.is_spent() {
                 order.left = Some(left);
                 return false;
             }
-            looks -= 1;
             order.below = Bound::Excluded(id);
+            if job.record.t_run() > 0.0 {
+                effort.spend_job(&self.criteria.filter);
+            } else {
+                effort.spend_entry(&self.criteria.filter);
+            }
             if job.record.state() != State::Inactive {
                 left -= 1;
                 if self.criteria.shows(job) {
