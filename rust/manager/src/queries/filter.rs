@@ -1,6 +1,7 @@
 //! Job constraints of `job-list.list` (RFC 43, Constraint Operators).
 
 use std::collections::BTreeSet;
+use std::ops::Not;
 
 use penstock_flux::RequestError;
 use penstock_hostlist::Hostlist;
@@ -75,10 +76,6 @@ fn all(conditions: impl Iterator<Item = Option<bool>>) -> Option<bool> {
         }
     }
     together
-}
-
-fn negated(condition: Option<bool>) -> Option<bool> {
-    condition.map(|holds| !holds)
 }
 
 fn wrong(text: impl std::fmt::Display) -> RequestError {
@@ -184,13 +181,13 @@ impl Filter {
                 let inner = filters
                     .iter()
                     .map(|filter| filter.matches_ended(job, class));
-                negated(all(inner.map(negated)))
+                all(inner.map(|known| known.map(Not::not))).map(Not::not)
             }
             Self::Not(filters) => {
                 let inner = filters
                     .iter()
                     .map(|filter| filter.matches_ended(job, class));
-                negated(all(inner))
+                all(inner).map(Not::not)
             }
             Self::Users(users) => Some(users.contains(&u64::from(class.userid))),
             // Other names have this hash, too.
