@@ -97,7 +97,8 @@ FAMILIES = (
         "histogram",
         "Duration of the stages of jobs: `pending` from submission to allocation, `start` from "
         "there to the start of the tasks, `run` from the allocation to the end of the tasks, "
-        "`cleanup` from there to the end of the job.",
+        "`cleanup` from there to the end of the job; a job that ends before it is allocated is in "
+        "none of them.",
         "job-manager",
         "stages",
         ("stage",),

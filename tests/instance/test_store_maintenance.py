@@ -218,7 +218,11 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
         assert {"jobs", "events", "jobspecs"} <= {
             key for line in exported for key in json.loads(line)
         }
-        assert instance.penstock("store", "export", str(text)).returncode == 0
+        backup = tmp_path / "backup"
+        for verb, path in {"export": text, "backup": backup}.items():
+            assert instance.penstock("store", verb, str(path)).returncode == 0
+            # Both have the environments of all users.
+            assert path.stat().st_mode & 0o077 == 0
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
     succeed(other, "import", str(text))

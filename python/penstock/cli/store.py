@@ -80,18 +80,19 @@ def main(args: argparse.Namespace) -> int:
     path = state / DATABASE
     if args.verb == "check":
         return _check(path)
-    if args.verb == "backup":
-        back_up_store(path, args.file)
-        return 0
-    if args.verb == "export":
-        export_store(path, args.file or Path("/dev/stdout"))
-        return 0
     with ExitStack() as stack:
+        # A copy has the environments of all users, as the store does.
+        stack.callback(os.umask, os.umask(0o077))
+        if args.verb == "backup":
+            back_up_store(path, args.file)
+            return 0
+        if args.verb == "export":
+            export_store(path, args.file or Path("/dev/stdout"))
+            return 0
         if not state.is_dir():
             raise StartError(f"no state directory `{state}`")
         check_private(state, os.geteuid(), "--state DIR")
         stack.enter_context(lock_state(state, STOP_HINT))
-        stack.callback(os.umask, os.umask(0o077))
         if args.verb == "vacuum":
             vacuum_store(path)
             print(f"`{safe(str(path))}` has {path.stat().st_size} bytes", file=sys.stderr)

@@ -117,7 +117,7 @@ class _Log:
     """The output of a job, from a process that follows it."""
 
     def __init__(self, uri: str, job: int) -> None:
-        command = [sys.executable, "-m", "penstock", "logs", "--follow", id_text(job)]
+        command = [sys.executable, "-P", "-m", "penstock", "logs", "--follow", id_text(job)]
         self._process = subprocess.Popen(
             command,
             env={**os.environ, "PENSTOCK_URI": uri},

@@ -406,7 +406,7 @@ impl Router {
             request.push_route(&peer.uuid);
             request.push_route(&self.uuid);
             if peer.location == Location::Outside
-                && let Some(fault) = self.find_fault(owner, &request)
+                && let Some(fault) = find_fault(&request)
             {
                 if !request.is_noresponse() {
                     self.answer(&request, errno::EPROTO, &fault, outbox);
@@ -434,23 +434,6 @@ impl Router {
             let text = format!("No service matching {topic} is registered");
             self.answer(&request, errno::ENOSYS, &text, outbox);
         }
-    }
-
-    /// Describes the fault of a payload from outside for a peer within the daemon: CBOR that has no JSON form, or text
-    /// that is not Unicode. The text of an error is not JSON.
-    fn find_fault(&self, to: PeerId, message: &Message) -> Option<String> {
-        let is_outside = |peer: &Peer| peer.location == Location::Outside;
-        let is_error = message.kind == MessageType::Response && message.errnum() != 0;
-        if is_error || self.peers.get(&to).is_none_or(is_outside) {
-            return None;
-        }
-        let payload = message.payload.as_deref()?;
-        let fault = if is_cbor(payload) {
-            cbor_to_json(payload).err()?.to_string()
-        } else {
-            format!("invalid JSON: {}", find_text_fault(payload)?)
-        };
-        Some(format!("{}: {fault}", message.topic()))
     }
 
     /// Counts a request of a guest. Returns the error if it exceeds a limit.
@@ -597,8 +580,11 @@ impl Router {
         let Some(to) = self.pop_requester(&mut response) else {
             return;
         };
+        // Clients outside check what they read.
+        let is_inside = |peer: &Peer| peer.location == Location::Inside;
         if location == Location::Outside
-            && let Some(fault) = self.find_fault(to, &response)
+            && self.peers.get(&to).is_some_and(is_inside)
+            && let Some(fault) = find_fault(&response)
         {
             response = Message::error_to(&response, errno::EPROTO, &fault);
         }
@@ -646,6 +632,21 @@ impl Router {
             outbox.push(id, event.clone());
         }
     }
+}
+
+/// Describes the fault of a payload from outside: CBOR that has no JSON form, or text that is not Unicode. The text of an error
+/// is not JSON. A service outside of the daemon would end its connection for it.
+fn find_fault(message: &Message) -> Option<String> {
+    if message.kind == MessageType::Response && message.errnum() != 0 {
+        return None;
+    }
+    let payload = message.payload.as_deref()?;
+    let fault = if is_cbor(payload) {
+        cbor_to_json(payload).err()?.to_string()
+    } else {
+        format!("invalid JSON: {}", find_text_fault(payload)?)
+    };
+    Some(format!("{}: {fault}", message.topic()))
 }
 
 #[cfg(test)]
