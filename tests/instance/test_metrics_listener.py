@@ -192,8 +192,14 @@ def test_connections_are_few_and_end():
             await idle[0].send_all(b"GET")
             assert (await answered(await connected(machine))).startswith("HTTP/1.1 200 ")
             assert await idle[0].receive_some() == b""
+            # Each new connection closes another one, also if many come at once.
+            more = [await connected(machine) for _ in range(3)]
+            await trio.testing.wait_all_tasks_blocked()
+            for stream in idle[1:3]:
+                assert await stream.receive_some() == b""
+            assert (await answered(more[-1])).startswith("HTTP/1.1 200 ")
             # The others are closed when they have sent no whole request in time.
-            for stream in idle[1:]:
+            for stream in [*idle[3:], *more[:-1]]:
                 assert await stream.receive_some() == b""
             assert (await answered(await connected(machine))).startswith("HTTP/1.1 200 ")
 

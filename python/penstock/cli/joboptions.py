@@ -462,8 +462,11 @@ def _requires(texts: list[str]) -> dict[str, Any] | None:
 
 
 def _absolute(directory: str | None) -> str | None:
-    """A working directory, relative to the current one; a template is the job's to fill."""
-    if directory is None or directory.startswith("{{"):
+    """A working directory, relative to the current one; a template is the job's to fill.
+
+    The current directory may have been removed: an absolute one does not depend on it.
+    """
+    if directory is None or directory.startswith(("/", "{{")):
         return directory
     return str(Path.cwd() / directory)
 

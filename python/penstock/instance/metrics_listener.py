@@ -149,7 +149,7 @@ class MetricsListener:
                 with trio.move_on_after(REQUEST_TIMEOUT_S) as scope:
                     self._waiting[stream] = scope
                     if self._connections > MAX_CONNECTIONS:
-                        next(iter(self._waiting.values())).cancel()
+                        self._waiting.pop(next(iter(self._waiting))).cancel()
                     await self._respond(stream)
         except* trio.BrokenResourceError:
             pass
@@ -169,7 +169,7 @@ class MetricsListener:
             if not data:
                 return
             received += data
-        del self._waiting[stream]
+        self._waiting.pop(stream, None)
         line = received.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         method = line[0]
         response = await self._response(line)

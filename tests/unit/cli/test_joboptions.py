@@ -251,6 +251,12 @@ def test_a_working_directory_is_relative_to_the_current_one(tmp_path, monkeypatc
     for given, expected in directories.items():
         (spec,) = parsed(f"--cwd={given}")
         assert spec["attributes"]["system"]["cwd"] == expected
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    (spec,) = parsed("--cwd=/a/b")
+    assert spec["attributes"]["system"]["cwd"] == "/a/b"
 
 
 def test_a_shell_option_of_each_copy():

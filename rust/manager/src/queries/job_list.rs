@@ -31,9 +31,9 @@ const ROWS_PER_SLICE: usize = 250;
 const LOOKS_PER_SLICE: usize = 50_000;
 /// A job in memory takes as long as this many entries.
 const LOOKS_PER_JOB: usize = 5;
-/// The look for R of a job in a list of hosts takes as long as this many entries for each byte of the list.
+/// To compare the hosts of a job with those of a filter takes as long as this many entries for each byte of the filter's text.
 const LOOKS_PER_BYTE: usize = 1;
-/// The same as [`LOOKS_PER_JOB`] of a job that is read from the store, in addition.
+/// To read a job from the store takes as long as this many entries more.
 const LOOKS_PER_READ_JOB: usize = 400;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
@@ -171,7 +171,7 @@ impl<K: Ord> Smallest<K> {
         Self { limit, keys }
     }
 
-    /// Whether greater keys than those that were added need not be.
+    /// Whether it has `limit` keys: one that is greater than all of them would be left out.
     fn is_full(&self) -> bool {
         self.keys.len() >= self.limit
     }
@@ -194,6 +194,9 @@ impl<K: Ord> Smallest<K> {
 #[derive(Debug)]
 struct Criteria {
     filter: Filter,
+    /// The costs of an entry of the index of inactive jobs, and of a job in memory: see [`Effort`].
+    looks_per_entry: usize,
+    looks_per_job: usize,
     since: f64,
     /// The jobs that were hidden when the request came.
     hidden: HiddenJobs,
@@ -239,19 +242,18 @@ impl Effort {
     }
 
     /// Counts what an entry of the index of inactive jobs costs.
-    fn spend_entry(&mut self, filter: &Filter) {
-        self.looks = self.looks.saturating_sub(filter.operators());
+    fn spend_entry(&mut self, criteria: &Criteria) {
+        self.looks = self.looks.saturating_sub(criteria.looks_per_entry);
     }
 
     /// Counts what a job in memory costs.
-    fn spend_job(&mut self, filter: &Filter) {
-        let looks = LOOKS_PER_JOB * filter.operators() + LOOKS_PER_BYTE * filter.text_size();
-        self.looks = self.looks.saturating_sub(looks);
+    fn spend_job(&mut self, criteria: &Criteria) {
+        self.looks = self.looks.saturating_sub(criteria.looks_per_job);
     }
 
     /// Has a job in memory, if it exists, and counts that.
-    fn spend_look(&mut self, cx: &mut Context, id: JobId, filter: &Filter) {
-        self.spend_job(filter);
+    fn spend_look(&mut self, cx: &mut Context, id: JobId, criteria: &Criteria) {
+        self.spend_job(criteria);
         if !cx.jobs.is_in_memory(id) {
             cx.unload_surplus();
             cx.load(id);
@@ -325,6 +327,9 @@ impl Listing {
         Ok(Self {
             request: request.message.header(),
             criteria: Arc::new(Criteria {
+                looks_per_entry: filter.operators(),
+                looks_per_job: LOOKS_PER_JOB * filter.operators()
+                    + LOOKS_PER_BYTE * filter.text_size(),
                 filter,
                 since: list.since,
                 hidden: cx.jobs.hidden().clone(),
@@ -360,7 +365,7 @@ impl Listing {
                 if selection.jobs.is_full() {
                     break;
                 }
-                effort.spend_job(&self.criteria.filter);
+                effort.spend_job(&self.criteria);
                 selection.in_memory = Some(Bound::Excluded(id));
                 if self.criteria.shows(job) {
                     let (id, is_certain) = (Reverse(id), false);
@@ -374,7 +379,7 @@ impl Listing {
             if effort.is_spent() {
                 return false;
             }
-            effort.spend_entry(&self.criteria.filter);
+            effort.spend_entry(&self.criteria);
             let (end, id) = job.end;
             if end < since {
                 break;
@@ -398,7 +403,7 @@ impl Listing {
             if effort.is_spent() {
                 return Ok(false);
             }
-            effort.spend_look(cx, *id, &self.criteria.filter);
+            effort.spend_look(cx, *id, &self.criteria);
             self.criteria.visible.known(cx, *id)?;
             *checked += 1;
         }
@@ -508,11 +513,11 @@ impl Listing {
                 break;
             };
             if is_shown == Some(false) || (is_shown == Some(true) && self.skip > 0) {
-                effort.spend_entry(&self.criteria.filter);
+                effort.spend_entry(&self.criteria);
                 self.skip -= usize::from(is_shown == Some(true));
                 continue;
             }
-            effort.spend_look(cx, id, &self.criteria.filter);
+            effort.spend_look(cx, id, &self.criteria);
             if let Some(job) = cx.jobs.get(id).filter(|job| self.criteria.shows(job)) {
                 if self.skip > 0 {
                     self.skip -= 1;
@@ -545,9 +550,9 @@ impl Listing {
             }
             order.below = Bound::Excluded(id);
             if job.record.t_run() > 0.0 {
-                effort.spend_job(&self.criteria.filter);
+                effort.spend_job(&self.criteria);
             } else {
-                effort.spend_entry(&self.criteria.filter);
+                effort.spend_entry(&self.criteria);
             }
             if job.record.state() != State::Inactive {
                 left -= 1;
