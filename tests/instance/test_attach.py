@@ -61,6 +61,10 @@ def screen(instance, *args: str):
     """Runs a command in a terminal of 30 rows and 100 columns."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 30, 100, 0, 0))
+    # Without it Ctrl-C and Ctrl-Z discard the output of the command that has not been read yet.
+    attributes = termios.tcgetattr(slave)
+    attributes[3] |= termios.NOFLSH
+    termios.tcsetattr(slave, termios.TCSANOW, attributes)
     process = subprocess.Popen(
         [*PENSTOCK, *args],
         env={**os.environ, "PENSTOCK_URI": instance.uri},
