@@ -113,12 +113,10 @@ class WireError(Error, ValueError):
 
     Attributes:
         offset: Byte at which the error was found; None if unknown.
-        index: Position in its batch of the message whose payload it is; None for anything else.
         messages: Messages that a decoder read before the invalid frame; None if no decoder failed.
     """
 
     offset: int | None = None
-    index: int | None = None
     messages: "Batch | None" = None
 
 

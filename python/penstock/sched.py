@@ -20,6 +20,7 @@ from penstock.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock._core import Batch
     from penstock.clock import Clock
 
 log = logging.getLogger("penstock.sched")
@@ -111,7 +112,9 @@ def _converse(
             if not data:
                 return 0
             batch = decoder.feed(data)
-            batch.normalise()
+            rejected = batch.normalise()
+            if rejected and not _send_messages(connection, rejected):
+                return 0
             scheduler.handle(batch)
         while scheduler.schedule(clock.now()):
             if not _send(connection, scheduler):
@@ -132,8 +135,13 @@ def _send(connection: socket.socket, scheduler: Scheduler) -> bool:
     level = logging.INFO if scheduler.failure is None else logging.ERROR
     for line in scheduler.take_log():
         log.log(level, "%s", line)
+    return _send_messages(connection, scheduler.take_out())
+
+
+def _send_messages(connection: socket.socket, messages: Batch) -> bool:
+    """Sends messages; False if the instance has ended."""
     try:
-        connection.sendall(scheduler.take_out().encode())
+        connection.sendall(messages.encode())
     except (BrokenPipeError, ConnectionResetError):
         # Linux reports a reset to a sender that waited for room when the instance ended.
         return False

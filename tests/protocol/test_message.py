@@ -143,19 +143,20 @@ def test_cbor_without_a_json_form(vector: dict[str, Any]) -> None:
         message.object()
     assert str(raised.value) == vector["error"]
     assert raised.value.offset == vector["offset"]
-    batch = Batch([Message.request("a", {}), message])
-    with pytest.raises(WireError) as raised:
-        batch.normalise()
-    assert str(raised.value) == f"message 1 (request some.service): {vector['error']}"
-    assert (raised.value.index, raised.value.offset) == (1, vector["offset"])
-    assert batch[1] == message
-    valid = Message.request("a", b"\xa1\x61k\x01")
-    batch = Batch([message, valid, message])
-    with pytest.raises(WireError) as raised:
-        batch.normalise()
-    assert raised.value.index == 0
-    assert batch[1].object() == {"k": 1}
-    assert not batch[:2][1].encode().count(b"\xa1")
+    valid, event = Message.request("a", b"\xa1\x61k\x01"), Message.event("some.event", payload)
+    answer, failure = message.respond(payload), message.respond(errnum=2, errtext="none")
+    batch = Batch([message, valid, answer, event, failure])
+    (rejection,) = batch.normalise()
+    text = f"some.service: {vector['error']}"
+    assert (rejection.kind, rejection.errnum, rejection.error_text) == (
+        "response",
+        errno.EPROTO,
+        text,
+    )
+    assert [each.topic for each in batch] == ["a", "some.service", "some.service"]
+    assert batch[0].object() == {"k": 1}
+    assert (batch[1].errnum, batch[1].error_text) == (errno.EPROTO, text)
+    assert batch[2] == failure
 
 
 @by_name(WIRE["rejected_json"])

@@ -353,8 +353,8 @@ class Connection(ABC):
             return False
         try:
             batch = decoder.feed(data)
-            if batch.has_cbor():
-                batch.normalise()
+            if batch.has_cbor() and (rejected := batch.normalise()):
+                self.send(rejected)
             self._dispatch(batch)
         except WireError as error:
             self._lose(error)

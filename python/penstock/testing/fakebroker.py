@@ -145,7 +145,8 @@ class FakeBroker:
                 return
             while data := connection.recv(65536):
                 batch = decoder.feed(data)
-                batch.normalise()
+                if rejected := batch.normalise():
+                    connection.sendall(rejected.encode())
                 for message in batch:
                     self.received.put(message)
                     if method := self.methods.get(message.topic or ""):

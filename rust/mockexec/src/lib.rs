@@ -13,6 +13,7 @@ mod timing;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
+use std::ops::RangeInclusive;
 
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::exec::{
@@ -66,6 +67,9 @@ pub struct MockExec {
     failure: Option<Failure>,
 }
 
+/// The matchtags of the requests that register the service: it sends no others.
+const REGISTRATION_TAGS: RangeInclusive<u32> = 1..=3;
+
 /// An error response to the registration.
 #[derive(Debug)]
 struct Failure {
@@ -100,7 +104,7 @@ impl MockExec {
             Message::request(topic::event::SUBSCRIBE, "").with_payload(&subscribe),
             Message::request(topic::job_manager::EXEC_HELLO, "").with_payload(&hello),
         ];
-        (1..)
+        REGISTRATION_TAGS
             .zip(requests)
             .map(|(tag, request)| request.with_matchtag(tag))
             .collect()
@@ -132,7 +136,9 @@ impl MockExec {
             MessageType::Request if message.service() == self.name => {
                 self.handle_request(message, now, out);
             }
-            MessageType::Response if message.errnum() != 0 => {
+            MessageType::Response
+                if message.errnum() != 0 && REGISTRATION_TAGS.contains(&message.matchtag) =>
+            {
                 let (topic, errnum) = (message.topic(), message.errnum());
                 // The first error is the cause of the others.
                 self.failure.get_or_insert_with(|| Failure {

@@ -235,6 +235,10 @@ fn a_rejected_registration_is_a_failure() {
     let mut exec = MockExec::new("sim");
     let hello = exec.start().pop().unwrap();
     assert_eq!(hello.topic(), "job-manager.exec-hello");
+    // Nothing of this service waits for such a response.
+    let other = Message::error_to(&hello.clone().with_matchtag(9), 71, "unreadable");
+    exec.handle(&other, 0.0, &mut Vec::new());
+    assert_eq!(exec.failure(), None);
     let rejection = Message::error_to(&hello, 22, "another is busy");
     exec.handle(&rejection, 0.0, &mut Vec::new());
     assert_eq!(

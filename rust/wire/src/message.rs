@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use penstock_flux::flags::{
     MATCHTAG_NONE, NODEID_ANY, NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC, USERID_UNKNOWN,
 };
-use penstock_flux::{Credentials, Payload, RequestError, TypedPayload};
+use penstock_flux::{Credentials, Payload, RequestError, TypedPayload, errno};
 use serde::Deserialize;
 
 use crate::body::Body;
@@ -348,6 +348,49 @@ impl Message {
             self.payload = Some(json.into());
         }
         Ok(())
+    }
+
+    /// Converts the payloads of messages that were read, as [`normalise`](Self::normalise) does.
+    ///
+    /// A payload that has no JSON form is the business of its sender and of who waits for it, not of others on the
+    /// connection: a response is replaced by an error response (EPROTO, or its own error), and other messages are removed.
+    ///
+    /// Returns the error responses to the requests among these, for their sender.
+    ///
+    /// ```
+    /// use penstock_wire::Message;
+    ///
+    /// let mut bad = Message::request("a.b", "").with_matchtag(7);
+    /// bad.set_payload(Some(b"\xa1".to_vec()));
+    /// let good = Message::request("a.c", "{}");
+    /// let mut messages = vec![bad, good.clone()];
+    /// let answers = Message::normalise_all(&mut messages);
+    /// assert_eq!(messages, [good]);
+    /// assert_eq!((answers[0].topic(), answers[0].matchtag, answers[0].errnum()), ("a.b", 7, 71));
+    /// ```
+    pub fn normalise_all(messages: &mut Vec<Self>) -> Vec<Self> {
+        let mut answers = Vec::new();
+        messages.retain_mut(|message| {
+            let Err(error) = message.normalise() else {
+                return true;
+            };
+            let text = format!("{}: {error}", message.topic());
+            let errnum = match message.errnum() {
+                0 => errno::EPROTO,
+                errnum => errnum,
+            };
+            let answer = Self::error_to(message, errnum, &text);
+            match message.kind {
+                MessageType::Response => {
+                    *message = answer;
+                    return true;
+                }
+                MessageType::Request if !message.is_noresponse() => answers.push(answer),
+                _ => {}
+            }
+            false
+        });
+        answers
     }
 
     /// Converts the payload to CBOR if it is a JSON object; any other payload, malformed JSON included, is unchanged.

@@ -134,6 +134,11 @@ impl Broker {
         PollFd::new(&self.stream, flags)
     }
 
+    /// Reads once, and adds the messages that have arrived. A message whose payload cannot be read is answered here.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection is lost, also by a malformed frame; the messages before that are added.
     pub(super) fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
         let length = match self.stream.read(&mut self.buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -141,14 +146,14 @@ impl Broker {
             Err(error) if is_temporary(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let start = messages.len();
-        self.decoder
-            .feed(self.buffer.get(..length).unwrap_or_default(), messages)
-            .map_err(io::Error::other)?;
-        for message in messages.iter_mut().skip(start) {
-            message.normalise().map_err(io::Error::other)?;
+        let mut received = Vec::new();
+        let bytes = self.buffer.get(..length).unwrap_or_default();
+        let result = self.decoder.feed(bytes, &mut received);
+        for answer in Message::normalise_all(&mut received) {
+            self.send(&answer);
         }
-        Ok(())
+        messages.append(&mut received);
+        result.map_err(io::Error::other)
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {

@@ -13,7 +13,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PySlice};
 
 use super::message::Message;
-use crate::errors::{named, raised, with_attribute};
+use crate::errors::{raised, with_attribute};
 use crate::shared::position;
 
 /// An ordered run of messages that stays in Rust.
@@ -103,33 +103,13 @@ impl Batch {
         self.messages.iter().any(wire::Message::has_cbor)
     }
 
-    /// Turns payloads in CBOR into JSON, in place.
+    /// Turns payloads in CBOR into JSON, in place, and returns error responses to the requests that have none.
     ///
-    /// Raises:
-    ///     WireError: a payload is malformed or has no JSON form. The text names the message, the attribute `index`
-    ///         is its position, `offset` the byte of its payload. It is the first of those that are left as they
-    ///         are; the others are done.
-    fn normalise(&mut self, py: Python<'_>) -> PyResult<()> {
-        let failed = py.detach(|| {
-            let mut first = None;
-            for (index, message) in self.messages.iter_mut().enumerate() {
-                if let Err(error) = message.normalise() {
-                    first.get_or_insert((index, error));
-                }
-            }
-            first
-        });
-        let Some((index, error)) = failed else {
-            return Ok(());
-        };
-        let message = &self.messages[index];
-        let name = format!(
-            "message {index} ({} {})",
-            message.kind.name(),
-            message.topic()
-        );
-        let raised = named(py, name, raised(error));
-        Err(with_attribute(py, raised, "index", index))
+    /// A payload that is malformed or has no JSON form concerns only its sender and who waits for it: a response is
+    /// replaced by an error response (EPROTO, or its own error), and other messages are removed.
+    fn normalise(&mut self, py: Python<'_>) -> Self {
+        let messages = py.detach(|| wire::Message::normalise_all(&mut self.messages));
+        Self { messages }
     }
 
     /// Error responses in place of the responses, one for each request; other messages are left out.
