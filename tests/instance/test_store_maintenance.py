@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -223,6 +224,16 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
             assert instance.penstock("store", verb, str(path)).returncode == 0
             # Both have the environments of all users.
             assert path.stat().st_mode & 0o077 == 0
+            kept = instance.penstock("store", verb, str(path))
+            assert (kept.returncode, "exists already" in kept.stderr) == (1, True)
+        log = tmp_path / "log"
+        log.write_text("before\n")
+        with log.open("a") as appended:
+            command = [*PENSTOCK, "store", "export", "--state", str(instance.state), "-"]
+            subprocess.run(command, stdout=appended, check=True, timeout=60)
+        before, *lines = log.read_text().splitlines()
+        assert before == "before"
+        assert {"jobs", "events"} <= {key for line in lines for key in json.loads(line)}
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
     succeed(other, "import", str(text))
@@ -264,6 +275,22 @@ def test_a_damaged_page_is_named_and_repaired(start):
     assert "has no problem" in succeed(instance.state, "repair").stderr
 
 
+def test_a_database_without_its_last_pages_is_repaired(start):
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        spec = from_command(["true", "x" * 100], environment={}, cwd="/")
+        jobs = [{"jobspec": spec, "urgency": 0}] * 500
+        client.rpc("job-ingest.submit", {"jobs": jobs})
+    database = instance.state / "jobs.sqlite"
+    size = database.stat().st_size // PAGE
+    os.truncate(database, size // 2 * PAGE)
+    assert "penstock store repair" in start_fails(instance.state)
+    assert "penstock store repair" in store(instance.state, "check").stderr
+    assert "lost" in succeed(instance.state, "repair").stderr
+    succeed(instance.state, "check")
+    with start(*NODES):
+        pass
+
+
 def test_a_bad_row_costs_its_job_and_is_named_by_the_check(start):
     with start(*NODES) as instance, Client(instance.uri) as client:
         jobs = [submit(client, urgency=0) for _ in range(3)]
@@ -276,6 +303,30 @@ def test_a_bad_row_costs_its_job_and_is_named_by_the_check(start):
     with start(*NODES) as instance, Client(instance.uri) as client:
         assert {row["id"] for row in client.job_rows()} == {jobs[0], jobs[2]}
         assert "is left out" in "\n".join(instance.lines("dmesg"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["restore", "--as-is"], ["import", "-"], ["repair"], ["vacuum"]],
+    ids=lambda words: words[0],
+)
+def test_what_replaces_a_database_needs_the_instance_stopped(start, words):
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        job = submit(client, urgency=0)
+        done = store(instance.state, *words, stdin="")
+        assert done.returncode == 1
+        assert "is in use by another instance\nhint: end it with `penstock stop`" in done.stderr
+        assert client.job_row(job)["id"] == job
+
+
+def test_each_released_format_has_a_dump(start):
+    with start(*NODES) as instance:
+        pass
+    database = sqlite3.connect(instance.state / "jobs.sqlite")
+    ((current,),) = database.execute("PRAGMA user_version")
+    database.close()
+    released = {int(dump.stem) for dump in FORMATS.glob("*.sql")}
+    assert released == set(range(1, current))
 
 
 @pytest.mark.parametrize("dump", sorted(FORMATS.glob("*.sql")), ids=lambda path: path.stem)

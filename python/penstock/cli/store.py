@@ -22,7 +22,7 @@ from penstock._core import (
 from penstock.cli.text import safe, safe_lines
 from penstock.client import Call, Client
 from penstock.client.responses import expect
-from penstock.errors import NoInstanceError, StartError
+from penstock.errors import Error, NoInstanceError, StartError
 from penstock.instance.directories import DATABASE, check_private, lock_state
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     verb = add("backup", "copy the database to a new file")
     verb.add_argument("file", type=Path, metavar="FILE", help="must not exist")
     verb = add("export", "write the database as text, one JSON object a line")
-    verb.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: standard output")
+    text = "must not exist (default: -, the standard output)"
+    verb.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE", help=text)
     verb = add("restore", "put a back-up in the place of the database")
     which = verb.add_mutually_exclusive_group(required=True)
     which.add_argument("file", type=Path, nargs="?", metavar="BACKUP", help="from `store backup`")
@@ -87,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
             back_up_store(path, args.file)
             return 0
         if args.verb == "export":
-            export_store(path, args.file or Path("/dev/stdout"))
+            export_store(path, None if str(args.file) == "-" else args.file)
             return 0
         if not state.is_dir():
             raise StartError(f"no state directory `{state}`")
@@ -103,7 +104,7 @@ def main(args: argparse.Namespace) -> int:
             source = Path("/dev/stdin") if str(args.file) == "-" else args.file
             old, losses = import_store(path, source)
         else:
-            if not check_store(path):
+            if _is_sound(path):
                 print(f"`{safe(str(path))}` has no problem: it stays as it is", file=sys.stderr)
                 return 0
             old, losses = repair_store(path)
@@ -122,6 +123,14 @@ def _check(path: Path) -> int:
     if not problems:
         print(f"`{safe(str(path))}`: no problem found")
     return 1 if problems else 0
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        return not check_store(path)
+    except Error:
+        # Of a database that cannot be opened something may be left: the repair tells.
+        return False
 
 
 def _state() -> Path:

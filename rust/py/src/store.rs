@@ -42,10 +42,15 @@ fn back_up_store(py: Python<'_>, path: PathBuf, to: PathBuf) -> PyResult<()> {
         .map_err(raised)
 }
 
+/// Writes to a new file, or to the standard output.
 #[pyfunction]
-fn export_store(py: Python<'_>, path: PathBuf, to: PathBuf) -> PyResult<()> {
-    py.detach(|| maintenance::export(&path, &to))
-        .map_err(raised)
+#[pyo3(signature = (path, to))]
+fn export_store(py: Python<'_>, path: PathBuf, to: Option<PathBuf>) -> PyResult<()> {
+    let exported = py.detach(|| match to {
+        Some(to) => maintenance::export_file(&path, &to),
+        None => maintenance::export(&path),
+    });
+    exported.map_err(raised)
 }
 
 #[pyfunction]

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 
 use crate::checkpoint::{self, Checkpoints, DueCopy, LogLimits};
 use crate::error::Error;
+use crate::file::require_file;
 use crate::generation::{self, Counter, Files, Progress};
 use crate::log_space::LogSpace;
 use crate::schema::{self, OldLog, Synchronous};
@@ -444,6 +445,7 @@ fn is_in_memory(path: &Path) -> bool {
 
 /// Opens or creates a database.
 pub(crate) fn connect(path: &Path) -> Result<Connection, Error> {
+    require_file(path)?;
     Connection::open(path)
         .map_err(|source| Error::new(&format!("cannot open `{}`", path.display()), &source))
 }
@@ -453,6 +455,7 @@ pub(crate) fn connect_reader(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
+    require_file(path)?;
     let wrap = |source| Error::new(&format!("cannot open `{}`", path.display()), &source);
     let connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
     connection.busy_timeout(READER_TIMEOUT).map_err(wrap)?;

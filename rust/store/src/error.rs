@@ -2,8 +2,8 @@ use std::path::Path;
 use std::{fmt, io};
 
 /// The advice for a database that `SQLite` cannot read.
-const REPAIR_HINT: &str = "\nhint: while the instance is stopped, `penstock store repair` saves what can be read, \
-                           `penstock store restore BACKUP` puts a back-up in its place";
+const REPAIR_ADVICE: &str = "while the instance is stopped, `penstock store repair` saves what can be read, \
+                             `penstock store restore BACKUP` puts a back-up in its place";
 
 /// Why an operation on the store failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Error {
             _ => ErrorKind::Database,
         };
         let hint = match kind {
-            ErrorKind::Malformed => REPAIR_HINT,
+            ErrorKind::Malformed => &format!("\nhint: {REPAIR_ADVICE}"),
             _ => "",
         };
         Self {
@@ -92,6 +92,30 @@ impl Error {
         Self {
             text: format!("store: {text}"),
             kind: ErrorKind::Database,
+        }
+    }
+
+    /// A database with damaged pages, which is not copied.
+    pub(crate) fn damaged(problem: &str) -> Self {
+        Self {
+            text: format!(
+                "store: the database is damaged and is not copied: {problem}\n\
+                 hint: `penstock store check` lists all problems; {REPAIR_ADVICE}"
+            ),
+            kind: ErrorKind::Malformed,
+        }
+    }
+
+    /// A database of which nothing can be saved.
+    pub(crate) fn beyond_repair(path: &Path, source: &rusqlite::Error) -> Self {
+        Self {
+            text: format!(
+                "store: nothing can be read of `{}`: {source}\n\
+                 hint: `penstock store restore BACKUP` puts a back-up in its place; to begin without jobs, name \
+                 another state directory with `--state DIR`",
+                path.display()
+            ),
+            kind: ErrorKind::Malformed,
         }
     }
 

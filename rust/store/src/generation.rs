@@ -13,6 +13,7 @@ use penstock_jobspec::job_id::JobId;
 use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
 
 use crate::Error;
+use crate::file::require_file;
 
 /// The first word of the file, and the version of its format.
 const HEAD: &str = "penstock-generation 1";
@@ -100,6 +101,7 @@ pub(crate) fn log_path(path: &Path) -> PathBuf {
 /// The content of a counter: `None` if there is no file, or its content is invalid.
 pub(crate) fn read_counter(path: &Path) -> Result<Option<Progress>, Error> {
     let path = counter_path(path);
+    require_file(&path)?;
     match fs::read(&path) {
         Ok(bytes) => Ok(Progress::parse(&String::from_utf8_lossy(&bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -25,6 +25,7 @@ mod common_events;
 mod database;
 mod ended;
 mod error;
+mod file;
 mod generation;
 mod log_space;
 pub mod maintenance;
@@ -419,6 +420,21 @@ impl Store {
         let events = self.events(id);
         let events = events.map_err(|source| Error::new("cannot read an eventlog", &source))?;
         Ok(events.into_text())
+    }
+
+    /// The length of a job's own events, in bytes: those that it shares with others do not count.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn eventlog_bytes(&self, id: JobId) -> Result<u64, Error> {
+        let query = "SELECT coalesce(sum(octet_length(lines)), 0) FROM events WHERE job = ?";
+        let connection = self.database.connection();
+        let bytes = connection
+            .prepare_cached(query)
+            .and_then(|mut statement| statement.query_row([key(id)], |row| row.get(0)));
+        let bytes = bytes.map(i64::cast_unsigned);
+        bytes.map_err(|source| Error::new("cannot read the length of an eventlog", &source))
     }
 
     fn events(&self, id: JobId) -> rusqlite::Result<Eventlog> {

@@ -80,7 +80,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, Error> {
 }
 
 /// The problems of pages, indexes and references.
-fn structure(connection: &Connection) -> Result<Vec<String>, Error> {
+pub(super) fn structure(connection: &Connection) -> Result<Vec<String>, Error> {
     let wrap = |error: rusqlite::Error| Error::new("cannot check the database", &error);
     let mut problems = texts(
         connection,

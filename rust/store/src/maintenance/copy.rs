@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, params};
 
+use super::check::structure;
 use crate::database::{connect, connect_reader, read_progress};
 use crate::generation::{self, Progress};
 use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
@@ -14,19 +15,28 @@ use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
 ///
 /// # Errors
 ///
-/// The database cannot be read, or the file exists or cannot be written.
+/// The database is damaged or cannot be read, or the file exists or cannot be written.
 pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
-    if to.exists() {
-        return Err(Error::invalid(&format!(
-            "`{}` exists already",
-            to.display()
-        )));
-    }
+    require_new(to)?;
     let store = Store::open_reader(path)?;
     let partial = with_suffix(to, ".partial");
     copy(store.database.connection(), &partial)?;
+    finish(&partial, to)
+}
+
+/// Rejects the path of a new file if there is one.
+pub(super) fn require_new(path: &Path) -> Result<(), Error> {
+    if path.symlink_metadata().is_ok() {
+        let text = format!("`{}` exists already", path.display());
+        return Err(Error::invalid(&text));
+    }
+    Ok(())
+}
+
+/// Gives a file that is complete its name.
+pub(super) fn finish(partial: &Path, to: &Path) -> Result<(), Error> {
     let rename = || {
-        fs::rename(&partial, to)?;
+        fs::rename(partial, to)?;
         generation::sync_directory(to)
     };
     rename().map_err(|error| Error::file("cannot write", to, &error))
@@ -49,9 +59,14 @@ pub fn vacuum(path: &Path) -> Result<(), Error> {
 }
 
 /// Copies what a connection reads to a file, which is replaced if it exists, and syncs it.
+///
+/// `SQLite` copies a database whose damaged pages look valid without a word, and leaves out what is not found from them.
 fn copy(connection: &Connection, to: &Path) -> Result<(), Error> {
     let wrap = |error| Error::file("cannot write", to, &error);
     remove_database(to)?;
+    if let Some(problem) = structure(connection)?.first() {
+        return Err(Error::damaged(problem));
+    }
     let name = to.to_string_lossy();
     connection
         .execute("VACUUM INTO ?", [&*name])
@@ -74,7 +89,7 @@ pub struct Replacement {
 ///
 /// # Errors
 ///
-/// The back-up cannot be read, or a file cannot be written. The database at `path` stays then.
+/// The back-up is damaged or cannot be read, or a file cannot be written. The database at `path` stays then.
 pub fn restore(path: &Path, backup: Option<&Path>) -> Result<Replacement, Error> {
     let source = connect_reader(backup.unwrap_or(path))?;
     let found = schema::format_version(&source)?;

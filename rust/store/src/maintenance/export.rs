@@ -5,30 +5,50 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use rusqlite::types::{Value as Column, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde_json::{Map, Value, json};
 
-use super::copy::{Replacement, install, remove_database, with_suffix};
+use super::copy::{Replacement, finish, install, remove_database, require_new, with_suffix};
 use super::tables::TABLES;
 use crate::{Error, Store, Synchronous};
 
 /// The format of the text.
 const TEXT_FORMAT: u64 = 1;
 
-/// Writes the database at `path` as text to a file, as it is at one moment; an instance may use it meanwhile.
+/// Writes the database at `path` as text to a new file, as it is at one moment; an instance may use it meanwhile.
+///
+/// # Errors
+///
+/// The database cannot be read, or the file exists or cannot be written.
+pub fn export_file(path: &Path, to: &Path) -> Result<(), Error> {
+    let wrap = |error| Error::file("cannot write", to, &error);
+    require_new(to)?;
+    let partial = with_suffix(to, ".partial");
+    let file = File::create(&partial).map_err(wrap)?;
+    write_text(path, &mut BufWriter::new(&file))?;
+    file.sync_all().map_err(wrap)?;
+    finish(&partial, to)
+}
+
+/// The same to the standard output.
 ///
 /// # Errors
 ///
 /// The database cannot be read, or the text cannot be written.
-pub fn export(path: &Path, to: &Path) -> Result<(), Error> {
-    let file = File::create(to).map_err(|error| Error::file("cannot write", to, &error))?;
-    write_text(path, &mut BufWriter::new(file))
+pub fn export(path: &Path) -> Result<(), Error> {
+    // The one of the standard library writes each line by itself.
+    let output = io::stdout().as_fd().try_clone_to_owned();
+    let output =
+        output.map_err(|error| Error::invalid(&format!("cannot write the text: {error}")))?;
+    write_text(path, &mut BufWriter::new(File::from(output)))
 }
 
+/// Writes the database as it is at one moment.
 fn write_text(path: &Path, out: &mut dyn Write) -> Result<(), Error> {
     let store = Store::open_reader(path)?;
     let connection = store.database.connection();

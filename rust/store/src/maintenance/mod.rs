@@ -12,5 +12,5 @@ mod tables;
 
 pub use check::check;
 pub use copy::{Replacement, back_up, restore, vacuum};
-pub use export::{export, import};
+pub use export::{export, export_file, import};
 pub use salvage::{Salvage, salvage};

@@ -28,6 +28,11 @@ pub struct Salvage {
 /// The first page of the database cannot be read, or the new one cannot be written.
 pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     let damaged = connect_reader(path)?;
+    // Without it `SQLite` reads nothing of a database whose last pages are missing.
+    damaged
+        .pragma_update(None, "writable_schema", true)
+        .and_then(|()| damaged.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())))
+        .map_err(|error| Error::beyond_repair(path, &error))?;
     let found = schema::format_version(&damaged)?;
     if !(1..=schema::FORMAT_VERSION).contains(&found) {
         return Err(Error::format(found, schema::FORMAT_VERSION));
