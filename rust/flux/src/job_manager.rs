@@ -447,6 +447,8 @@ pub struct RejectedStats {
     pub jobspec_bytes: u64,
     /// The size of a name, a note or a memo.
     pub text_bytes: u64,
+    /// The size of a job's eventlog.
+    pub eventlog_bytes: u64,
     /// Submissions of a user of which parts are missing.
     pub unfinished_submissions: u64,
 }

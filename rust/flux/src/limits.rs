@@ -14,8 +14,13 @@ pub const MAX_FRAME_BYTES: usize = 64 << 20;
 /// A message about a job has twice as many bytes at most: as a string in JSON, each byte of a jobspec may become two.
 pub const MAX_JOBSPEC_BYTES: usize = 16 << 20;
 
+/// The length of a job's eventlog, in bytes, from which on requests add no event to it.
+///
+/// A response can have eventlog and jobspec of a job, both as strings in JSON.
+pub const MAX_EVENTLOG_BYTES: u64 = 12 << 20;
+
 /// The greatest length of a request from the PMIx server of a job, in bytes of its frame.
 pub const MAX_PMIX_REQUEST_BYTES: usize = 1 << 20;
 
-const _: () = assert!(2 * MAX_JOBSPEC_BYTES < MAX_FRAME_BYTES);
+const _: () = assert!(2 * (MAX_JOBSPEC_BYTES as u64 + MAX_EVENTLOG_BYTES) < MAX_FRAME_BYTES as u64);
 const _: () = assert!(MAX_PMIX_REQUEST_BYTES < MAX_FRAME_BYTES);

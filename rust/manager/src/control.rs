@@ -140,7 +140,11 @@ fn requested_exception(cx: &Context, request: Request<'_>) -> Result<RaiseJobs, 
 
 /// Raises an exception for an active job.
 fn raise_one(cx: &mut Context, job: &PermittedJob, raise: &RaiseJobs) -> Result<(), RequestError> {
-    cx.jobs.active(job.id())?;
+    let state = cx.jobs.active(job.id())?.record.state();
+    // A job can always be ended, once.
+    if !raise.0.is_fatal() || state == State::Cleanup {
+        quota::check_eventlog(cx, job.id())?;
+    }
     cx.raise(job.id(), raise.0.clone());
     Ok(())
 }
@@ -194,6 +198,7 @@ pub(crate) fn memo(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -
     let MemoRequest { memo, .. } = request.payload()?;
     let id = job.id();
     quota::check_memo(cx, request.sender, id, &memo)?;
+    quota::check_eventlog(cx, id)?;
     cx.log(id, Event::with(cx.now, eventlog::MEMO, &memo));
     Ok(Reply::Empty)
 }

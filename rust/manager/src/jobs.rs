@@ -595,7 +595,6 @@ impl Jobs {
     }
 
     /// The lines of a job that are not in the store yet.
-    #[cfg(debug_assertions)]
     pub(crate) fn unwritten(&self, id: JobId) -> &str {
         self.unwritten.get(&id).map_or("", |(_, lines)| lines)
     }

@@ -12,6 +12,7 @@ use crate::bulk::{BulkRequests, Operation};
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::event::Event;
+use crate::quota;
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
@@ -70,6 +71,7 @@ fn set_urgency_of(
 ) -> Result<u8, RequestError> {
     let id = job.id();
     let old = without_resources(cx, id, "urgency")?.urgency();
+    quota::check_eventlog(cx, id)?;
     log_urgency(cx, id, urgency, userid);
     Ok(old)
 }
@@ -112,6 +114,7 @@ fn prioritize_one(cx: &mut Context, id: JobId, priority: i64) -> Result<(), Requ
         EXPEDITE => "expedited",
         _ if record.state() < State::Sched => "not in state SCHED yet",
         _ => {
+            quota::check_eventlog(cx, id)?;
             set_priority(cx, id, priority);
             return Ok(());
         }

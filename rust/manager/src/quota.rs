@@ -1,10 +1,12 @@
 //! Limits of the requests of guests, and of texts in requests of every user.
 
+use penstock_flux::limits::MAX_EVENTLOG_BYTES;
 use penstock_flux::{Credentials, RequestError, errno};
 use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::context::Context;
+use crate::record::Record;
 use crate::settings::Quota;
 
 /// The greatest length of the note of an exception.
@@ -15,6 +17,14 @@ const MAX_EXCEPTION_TYPE_BYTES: usize = 256;
 
 /// The greatest length of a job's memo, as JSON, and of one that is added to it.
 const MAX_MEMO_BYTES: usize = 16 * 1024;
+
+/// The number of events from which on an eventlog may have [`MAX_EVENTLOG_BYTES`]: each byte of a note can become six.
+const LONG_EVENTLOG: u32 = 256;
+
+const _: () = assert!(
+    LONG_EVENTLOG as u64 * (6 * (MAX_NOTE_BYTES + MAX_EXCEPTION_TYPE_BYTES) as u64)
+        < MAX_EVENTLOG_BYTES
+);
 
 /// Checks that a guest may add this many jobs.
 pub(crate) fn check_jobs(
@@ -122,6 +132,26 @@ pub(crate) fn check_memo(
         return Ok(());
     };
     Err(RequestError::new(errno::EAGAIN, text))
+}
+
+/// Checks that a request may add an event to the eventlog of a job. The events of the job itself are always logged.
+pub(crate) fn check_eventlog(cx: &Context, id: JobId) -> Result<(), RequestError> {
+    let events = cx.jobs.record(id).map_or(0, Record::events);
+    // Shorter ones need not be read.
+    if events < LONG_EVENTLOG {
+        return Ok(());
+    }
+    let stored = cx.read_store(|store| store.eventlog_bytes(id));
+    let length = stored + cx.jobs.unwritten(id).len() as u64;
+    if length < MAX_EVENTLOG_BYTES {
+        return Ok(());
+    }
+    cx.count_rejection(|rejected| &mut rejected.eventlog_bytes);
+    let text = format!(
+        "the eventlog of job {id} is too long for further events of requests: expected less than {MAX_EVENTLOG_BYTES} \
+         bytes, found {length}"
+    );
+    Err(RequestError::new(errno::EFBIG, text))
 }
 
 /// Checks the length of a text of any user.

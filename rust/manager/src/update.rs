@@ -11,6 +11,7 @@ use crate::effect::{Effect, ExpirationCause};
 use crate::event::Event;
 use crate::jobspecs;
 use crate::policy;
+use crate::quota;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
@@ -42,6 +43,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
     let record = &cx.jobs.active(id)?.record;
     let duration = read_duration(&updates)?;
     let state = record.state();
+    quota::check_eventlog(cx, id)?;
     if authorize::has_limits_on_update(request.sender) {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
     }

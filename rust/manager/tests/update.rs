@@ -345,6 +345,42 @@ fn a_memo_is_for_active_jobs_and_their_users() {
 }
 
 #[test]
+fn requests_add_no_event_to_an_eventlog_that_is_too_long() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    let memo = |number: u32| {
+        let text = format!("{number}{}", "x".repeat(16_000));
+        json!({"id": id, "memo": {"a": text}})
+    };
+    let added = (0..1000).take_while(|number| {
+        let out = bench.request("job-manager.memo", &memo(*number));
+        out[0].errnum() == 0
+    });
+    // 12 MiB of them.
+    assert_eq!(added.count(), 784);
+    let note = json!({"id": id, "type": "note", "severity": 7});
+    let rejected = [
+        ("job-manager.memo", memo(0)),
+        ("job-manager.raise", note),
+        ("job-manager.urgency", json!({"id": id, "urgency": 17})),
+        ("job-manager.update", duration(id, 60.0)),
+    ];
+    for (topic, request) in &rejected {
+        let (errnum, text) = rejection(&bench.request(topic, request));
+        assert_eq!(errnum, 27, "{topic}: {text}");
+        assert!(text.contains("expected less than 12582912 bytes"), "{text}");
+    }
+    let ranked = bench.request("job-manager.prioritize", &json!({"jobs": [[id, 5]]}));
+    assert!(body(&ranked[0])["errors"][id.to_string()].is_string());
+    let stats = bench.request("job-manager.stats-get", &json!({}));
+    assert_eq!(body(&stats[0])["rejected"]["eventlog_bytes"], 6);
+    let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    assert_eq!(out.last().unwrap().errnum(), 0);
+    assert_eq!(bench.log(id).last().unwrap()["context"]["type"], "cancel");
+}
+
+#[test]
 fn the_urgency_of_many_jobs_changes_in_one_request() {
     let mut bench = Bench::new();
     bench.scheduler(None);

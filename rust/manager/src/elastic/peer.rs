@@ -19,6 +19,7 @@ use crate::authorize::{Permission, PermittedJob};
 use crate::context::Context;
 use crate::effect::{Effect, ProbeAnswer, ProbeId, RequestKey};
 use crate::event::Event;
+use crate::quota;
 #[cfg(debug_assertions)]
 use crate::record::Record;
 use crate::rpc::{self, Handled, Reply};
@@ -53,6 +54,7 @@ impl Elastic {
         let attributes = read_attributes(&call.attributes)?;
         match check_requester(cx, job) {
             Ok(job) => {
+                quota::check_eventlog(cx, job)?;
                 let requester = Requester {
                     job,
                     rank: call.rank,
