@@ -140,8 +140,8 @@ class Acquisition(RuleBasedStateMachine):
 
     @rule(chosen=places)
     def drain_some(self, chosen: set[int]) -> None:
-        if self.there:
-            self.drain(str(among(self.there, chosen)))
+        if self.there - EXCLUDED:
+            self.drain(str(among(self.there - EXCLUDED, chosen)))
 
     @rule(chosen=places)
     def undrain_some(self, chosen: set[int]) -> None:
@@ -152,7 +152,7 @@ class Acquisition(RuleBasedStateMachine):
     def drain(self, ranks: str) -> None:
         errnum = self.ask("resource.drain", {"targets": ranks, "reason": "r"})
         # All of them, or none.
-        known = IDset(ranks) <= self.there
+        known = IDset(ranks) <= self.there - EXCLUDED
         drained = known and IDset(ranks) & self.drained
         assert errnum == (0 if known and not drained else errno.EEXIST if known else errno.EINVAL)
         if not errnum:

@@ -442,10 +442,15 @@ impl ResourceModule {
 
     // --- administration
 
-    /// Targets that are drained with a reason are an error, unless `mode` says what becomes of them.
+    /// Targets that are drained with a reason are an error, unless `mode` says what becomes of them. Excluded ones always
+    /// are: no job gets them anyway, and a target has one of these states.
     pub(crate) fn drain(&mut self, request: &Message, now: f64) -> Handled {
         let payload: DrainRequest<'_> = request.read_request()?;
         let named = self.ledger.find(&payload.targets)?;
+        let excluded = &named & self.ledger.exclude();
+        if !excluded.is_empty() {
+            return Err(RequestError::invalid(self.described(&excluded, "excluded")));
+        }
         let reason = payload.reason.map(Text::into_string).unwrap_or_default();
         let drains = self.ledger.drains();
         let without_reason = drains.without_reason();

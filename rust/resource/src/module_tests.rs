@@ -405,6 +405,21 @@ fn the_mode_says_what_becomes_of_drained_targets() {
 }
 
 #[test]
+fn an_excluded_target_is_not_drained() {
+    let mut bench = Bench::new(4);
+    bench.configure(Config {
+        exclude: Some("node[2-3]".to_owned()),
+        ..Config::default()
+    });
+    for mode in [Value::Null, "update".into(), "force-overwrite".into()] {
+        let request = json!({"targets": "1-2", "reason": "smoke", "mode": mode});
+        let rejected = bench.rpc("resource.drain", &request);
+        assert_eq!(rejected, (EINVAL, "rank 2 excluded: node2".into()));
+    }
+    assert_eq!(bench.status()["drain"], json!({}));
+}
+
+#[test]
 fn an_event_is_to_be_appended_before_its_response_is_sent() {
     let mut bench = Bench::new(4);
     let mut request = Message::request("resource.drain", r#"{"targets":"0"}"#).with_matchtag(1);
