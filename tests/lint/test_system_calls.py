@@ -57,6 +57,14 @@ RESOURCES = {
             "web/server.py": "the socket of the pages",
         },
     ),
+    "the interpreter: use `penstock_command`": Resource(
+        r"sys\.executable",
+        {
+            "interpreter.py": "another command, without modules of the working directory",
+            "cli/start.py": "the same command line again, of what is installed by now",
+            "flux/sched-penstock.py": "Flux's own interpreter, before Penstock's is known",
+        },
+    ),
     "a process: use `System.children`": Resource(
         r"subprocess\.(Popen|run|call|check_\w+|get\w+)|trio\.(lowlevel\.open_process|run_process)"
         r"|os\.(fork\w*|posix_spawn\w*|exec\w+|spawn\w+|system|popen|kill\w*)|multiprocessing\..*",
@@ -115,7 +123,6 @@ RESOURCES = {
         {
             HOST: "the real host",
             "instance/processes.py": "the search path of the real children",
-            "instance/directories.py": "checks the real host's directories",
         },
         folder="instance/",
     ),

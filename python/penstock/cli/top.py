@@ -16,6 +16,7 @@ from penstock.cli.topview import KEYS, Cancel, CloseLog, Drain, OpenLog, Quit, U
 from penstock.cli.uri import address_of
 from penstock.client import Client
 from penstock.errors import RpcError, UsageError
+from penstock.interpreter import environment_of, penstock_command
 
 if TYPE_CHECKING:
     import argparse
@@ -117,10 +118,9 @@ class _Log:
     """The output of a job, from a process that follows it."""
 
     def __init__(self, uri: str, job: int) -> None:
-        command = [sys.executable, "-P", "-m", "penstock", "logs", "--follow", id_text(job)]
         self._process = subprocess.Popen(
-            command,
-            env={**os.environ, "PENSTOCK_URI": uri},
+            penstock_command("logs", "--follow", id_text(job)),
+            env={**environment_of(os.environ), "PENSTOCK_URI": uri},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

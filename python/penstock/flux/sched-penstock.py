@@ -206,7 +206,8 @@ def settings_of(options):
 def start(options, settings, uri):
     """Starts `penstock sched`, which ends with this process."""
     command, environment = interpreter(options.get("python"))
-    command += ["-m", "penstock", "sched", "--uri", uri, "--no-grow", "--severities"]
+    # Without the working directory of Flux in the path.
+    command += ["-P", "-m", "penstock", "sched", "--uri", uri, "--no-grow", "--severities"]
     command += ["--settings", json.dumps(settings)]
     depth = str(options.get("queue-depth", "unlimited"))
     if depth != "unlimited":

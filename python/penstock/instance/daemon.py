@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import signal
-import sys
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import chain, starmap
@@ -40,6 +39,7 @@ from penstock.instance.service_manager import ServiceManager
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 from penstock.instance.settings import manager_settings, scheduler_settings
 from penstock.instance.supervision import Backoff, contain, supervise
+from penstock.interpreter import environment_of, penstock_command
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -454,14 +454,17 @@ class Instance:
 
     async def _keep_scheduler_process(self, limit: int | None) -> None:
         """Runs a scheduler process; restarts it with backoff when it ends."""
-        command = [sys.executable, "-P", "-m", "penstock", "sched", "--uri", self._uri]
+        command = penstock_command("sched", "--uri", self._uri)
         if limit is not None:
             command += ["--limit", str(limit)]
         backoff = Backoff(self._system.clock)
         while True:
             settings = ["--settings", self._scheduler_settings()]
             backoff.begin()
-            opening = self._system.children.open([*command, *settings], stdin=False)
+            environment = environment_of(self._system.host.environment)
+            opening = self._system.children.open(
+                [*command, *settings], environment=environment, stdin=False
+            )
             async with opening as process:
                 code = await process.wait()
             log.warning("scheduler process %d ended with status %d", process.pid, code)
