@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,6 +20,7 @@ import trio
 from penstock import aclient
 from penstock.client import Client, connect, server_identity
 from penstock.errors import AddressError, NoInstanceError, StartError
+from penstock.instance import directories
 from penstock.instance.directories import check_private, check_trusted
 
 # Without `-m`, so that the command itself imports nothing from the working directory.
@@ -89,6 +93,21 @@ def test_the_files_of_an_instance_are_the_owners_alone_and_its_command_keeps_the
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+def test_files_in_a_state_directory_that_others_can_read_are_the_owners_alone(start, tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o755)
+    with start("--nodes=1", "--cores=1", "--oversubscribe") as instance:
+        assert instance.state == state
+        job = instance.lines("submit", "echo", "secret")[0]
+        instance.lines("wait", job)
+        assert instance.lines("logs", job) == ["secret"]
+        found = list(state.iterdir())
+        assert {"jobs.sqlite", "jobs.sqlite-wal", "exec"} <= {path.name for path in found}
+        # Files below a directory that is the owner's alone are, too.
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+
 def test_a_directory_in_a_sticky_one_is_trusted_by_its_own_owner_only(shared):
     uid = os.geteuid()
     own = shared / "own"
@@ -110,6 +129,51 @@ def test_a_parent_that_others_can_write_to_is_not_trusted(tmp_path):
     parent.chmod(0o777)
     with pytest.raises(StartError, match=rf"`{parent}` cannot be trusted: other users can write"):
         check_private(parent / "state", os.geteuid(), "--state DIR")
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "primary", "trusted"),
+    [
+        ("alice", [], ["alice"], True),
+        ("alice", ["alice"], ["alice"], True),
+        ("alice", ["bob"], ["alice"], False),
+        ("alice", [], ["alice", "bob"], False),
+        ("alice", ["removed"], ["alice"], False),
+        # A directory service may not list those whose primary group it is.
+        ("users", [], ["alice"], False),
+        ("bob", [], [], False),
+    ],
+)
+def test_a_parent_may_be_of_a_group_without_other_members(
+    tmp_path, monkeypatch, group, members, primary, trusted
+):
+    uid, gid = os.geteuid(), 4711
+    uids = {"alice": uid, "bob": uid + 1}
+    parent = tmp_path / "parent"
+    (parent / "state").mkdir(parents=True, mode=0o700)
+    parent.chmod(0o775)
+    users = {
+        name: pwd.struct_passwd((name, "x", number, gid if name in primary else 1, "", "/", "/"))
+        for name, number in uids.items()
+    }
+    named = grp.struct_group((group, "x", gid, members))
+    monkeypatch.setattr(directories.grp, "getgrgid", {gid: named}.__getitem__)
+    monkeypatch.setattr(directories.pwd, "getpwnam", users.__getitem__)
+    monkeypatch.setattr(directories.pwd, "getpwall", lambda: list(users.values()))
+    lstat = Path.lstat
+
+    def with_group(path: Path) -> os.stat_result:
+        status = list(lstat(path))
+        if path == parent:
+            status[stat.ST_GID] = gid
+        return os.stat_result(status)
+
+    monkeypatch.setattr(Path, "lstat", with_group)
+    if trusted:
+        check_private(parent / "state", uid, "--state DIR")
+    else:
+        with pytest.raises(StartError, match=f"`{parent}` cannot be trusted: group {gid} can"):
+            check_private(parent / "state", uid, "--state DIR")
 
 
 def test_own_symbolic_links_are_followed_and_checked(tmp_path):

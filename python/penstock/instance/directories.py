@@ -7,7 +7,9 @@ others, so the next check of the path is about the same directory, and nothing n
 from __future__ import annotations
 
 import fcntl
+import grp
 import os
+import pwd
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -186,11 +188,28 @@ def _check_one(path: Path, status: os.stat_result, trusted: set[int], option: st
         raise _untrusted(path, f"it belongs to user {status.st_uid}", option)
     if status.st_mode & stat.S_ISVTX:
         return
-    by_others = status.st_mode & stat.S_IWOTH
-    # Root's group, and the own one of a user with umask 002, have no other members.
-    by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
-    if by_others or by_group:
+    if status.st_mode & stat.S_IWOTH:
         raise _untrusted(path, "other users can write to it", option)
+    if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, trusted):
+        raise _untrusted(path, f"group {status.st_gid} can write to it", option)
+
+
+def _is_private_group(gid: int, trusted: set[int]) -> bool:
+    """Whether a group has no other members than trusted users: root's, or a user's own one.
+
+    The directories of users with umask 002 can be written by their group, which has their own name.
+    A directory service need not list all users of a group: with another name it may have others.
+    """
+    if gid == 0:
+        return True
+    try:
+        group = grp.getgrgid(gid)
+        owner = pwd.getpwnam(group.gr_name)
+        members = {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
+    except KeyError:
+        return False
+    members |= {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid}
+    return owner.pw_uid in trusted and members <= trusted
 
 
 def _untrusted(path: Path, problem: str, option: str) -> StartError:
