@@ -8,8 +8,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import limits
 from penstock._core import Hostlist, IDset, ResourceSet
 from penstock.errors import Error, InventoryError
+from penstock.paths import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.config import HostEntry
 
 AMD = "0x1002"
-MAX_NODES = 10_000_000
 
 
 def discover() -> ResourceSet:
@@ -48,8 +49,12 @@ def from_file(path: Path) -> ResourceSet:
         InventoryError: the file cannot be read, or is not an R with execution targets.
     """
     try:
-        resources = ResourceSet(path.read_text())
+        resources = ResourceSet(read_text(path))
         ranks = resources.ranks
+        if len(ranks) > limits.MAX_NODES:
+            raise InventoryError(
+                f"`{path}`: {len(ranks)} ranks: expected at most {limits.MAX_NODES}"
+            )
     except (OSError, Error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InventoryError(f"`{path}`: {reason}") from error
@@ -83,6 +88,10 @@ def from_config(entries: Iterable[HostEntry]) -> ResourceSet:
             rank = ranks.setdefault(host, len(ranks))
             cores[host] = cores.get(host, IDset()) | more_cores
             gpus[host] = gpus.get(host, IDset()) | more_gpus
+            if len(ranks) > limits.MAX_HOSTS:
+                raise InventoryError(
+                    f"resource.config[{place}]: more than {limits.MAX_HOSTS} hosts"
+                )
             for name in entry.properties:
                 properties.setdefault(name, IDset()).add(rank)
     bare = [host for host in ranks if not cores[host]]
@@ -117,8 +126,8 @@ def simulated(nodes: int, cores: int, gpus: int = 0) -> ResourceSet:
         InventoryError: a number is out of range.
     """
     for what, number, least in (("nodes", nodes, 1), ("cores", cores, 1), ("gpus", gpus, 0)):
-        if not least <= number <= MAX_NODES:
-            raise InventoryError(f"{number} {what}: expected {least} to {MAX_NODES}")
+        if not least <= number <= limits.MAX_NODES:
+            raise InventoryError(f"{number} {what}: expected {least} to {limits.MAX_NODES}")
     ranks = f"0-{nodes - 1}" if nodes > 1 else "0"
     hosts = f"node[{ranks}]" if nodes > 1 else "node0"
     ids = [IDset(range(number)) for number in (cores, gpus)]

@@ -1,11 +1,28 @@
-"""The default paths of an instance's socket and state."""
+"""The default paths of an instance's socket and state, and text of a file that a user names."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+from penstock import limits
 from penstock.errors import AddressError
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which may be a pipe.
+
+    Raises:
+        OSError: it cannot be read, or is too long.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with path.open("rb") as file:
+        data = file.read(limits.MAX_TEXT_BYTES + 1)
+    if len(data) > limits.MAX_TEXT_BYTES:
+        text = f"too long: expected at most {limits.MAX_TEXT_BYTES} bytes"
+        raise OSError(errno.EFBIG, text, str(path))
+    return data.decode()
 
 
 def default_socket() -> Path:

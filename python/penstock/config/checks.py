@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock._core import Hostlist, IDset, ResourceSet, validate_constraint
 from penstock.config.listen_address import parse_address
 from penstock.errors import Error
+from penstock.limits import MAX_HOSTS, MAX_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
 
 def hosts(text: str) -> None:
     """A hostlist (RFC 29)."""
-    Hostlist(text)
+    found = len(Hostlist(text))
+    if found > MAX_HOSTS:
+        raise Error(f"expected at most {MAX_HOSTS} hosts, found {found}")
 
 
 def ids(text: str) -> None:
     """An idset (RFC 22)."""
-    IDset(text)
+    found = len(IDset(text))
+    if found > MAX_IDS:
+        raise Error(f"expected at most {MAX_IDS} ids, found {found}")
 
 
 def targets(text: str) -> None:

@@ -28,6 +28,7 @@ from penstock.config.declaration import (
 )
 from penstock.config.tables import Config
 from penstock.errors import ConfigError, Error
+from penstock.paths import read_text
 from penstock.suggestion import closest
 
 # TOML's integers are 64-bit signed numbers, as the services' settings are; `tomllib` reads longer
@@ -97,7 +98,7 @@ def document(path: Path) -> dict[str, Any]:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(read_text(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"`{path}`", [reason]) from error

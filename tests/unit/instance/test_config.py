@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from penstock import limits
 from penstock.cli import main
-from penstock.config import Config, ConfigError, load, parse, to_toml
+from penstock.config import Config, ConfigError, HostEntry, load, parse, to_toml
+from penstock.errors import InventoryError
+from penstock.inventory import from_config, from_file
 
 FULL_CONFIG = """
 [resource]
@@ -182,6 +186,14 @@ def test_the_effective_configuration_reads_back(config):
             'resource.config[0].cores: invalid idset "0-x": expected a number at byte 2',
         ),
         ("[[resource.config]]\nhosts = 'a['", 'resource.config[0].hosts: invalid hostlist "a["'),
+        (
+            "[[resource.config]]\nhosts = 'a[0-999999999]'",
+            "resource.config[0].hosts: expected at most 1000000 hosts, found 1000000000",
+        ),
+        (
+            "[[resource.config]]\nhosts = 'a'\ncores = '0-1000000'",
+            "resource.config[0].cores: expected at most 1000000 ids, found 1000001",
+        ),
         ("[resource]\nexclude = 'a[1-'", 'resource.exclude: invalid hostlist "a[1-"'),
         (
             "[policy.limits]\nduration = 'inf'",
@@ -197,6 +209,22 @@ def test_a_problem_names_its_key(text, problem):
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert any(found.startswith(problem) for found in caught.value.problems), caught.value.problems
+
+
+def test_a_file_without_an_end_is_not_read(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_TEXT_BYTES", 1 << 20)
+    with pytest.raises(ConfigError, match="`/dev/zero`: too long: expected at most 1048576 bytes"):
+        load(Path("/dev/zero"))
+    with pytest.raises(InventoryError, match="`/dev/zero`: too long"):
+        from_file(Path("/dev/zero"))
+
+
+def test_more_hosts_than_memory_has_room_for_are_rejected(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_HOSTS", 3)
+    entries = [HostEntry(hosts=hosts, cores="0") for hosts in ("a[0-1]", "b[0-1]")]
+    with pytest.raises(InventoryError, match=r"resource\.config\[1\]: more than 3 hosts"):
+        from_config(entries)
+    assert from_config(entries[:1]).nnodes == 2
 
 
 def test_a_key_is_spelled_with_hyphens_or_underscores():
