@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import json
+import re
 import signal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -56,19 +57,24 @@ async def rejected(client: Client, topic: str, payload: Any) -> int:
 SURROGATE = (
     rb'{"name":"\ud800","service":"\ud800","topic":"\ud800","level":"\ud800","text":"x"}' b"\0"
 )
+START = rb'{"id":1,"userid":0,"jobspec":{"attributes":{"system":{"cwd":"\ud800"}}}}' b"\0"
 
 
 @pytest.mark.parametrize("guest", [True, False])
 @pytest.mark.parametrize(
     "topic",
-    ["attr.get", "groups.get", "service.add", "event.unsubscribe", "log.append", "broker.ping"],
+    [
+        *("attr.get", "groups.get", "service.add", "event.unsubscribe", "log.append"),
+        *("broker.ping", "job-exec.start"),
+    ],
 )
 def test_text_that_cannot_be_encoded_costs_its_request_only(topic, guest):
     async def scenario(machine: SimulatedMachine) -> None:
         options = dataclasses.replace(OPTIONS, config=GUESTS, exec="sim")
         machine.network.uid = machine.host.uid + guest
         async with instance_on(machine, options) as client:
-            assert await rejected(client, topic, SURROGATE) != errno.EIO
+            payload = START if topic == "job-exec.start" else SURROGATE
+            assert await rejected(client, topic, payload) != errno.EIO
             assert (await client.rpc("broker.ping", {"seq": 1}))["seq"] == 1
 
     in_virtual_time(scenario)
@@ -147,9 +153,10 @@ def test_a_service_that_raises_fails_alone_and_its_requests_are_answered(fault, 
             assert (await client.wait_row(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
-    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
-        "service Faulty has failed"
-    ]
+    (logged,) = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert re.fullmatch(
+        r"service Faulty has failed at request faulty\.raise of user \d+ \('\{\}'\)", logged
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)

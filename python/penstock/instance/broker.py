@@ -11,7 +11,7 @@ import logging
 import sys
 import uuid
 from collections import deque
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -35,7 +35,7 @@ from penstock.instance.alarm import Alarm
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.quotas import Quotas
-from penstock.instance.requests import rejections
+from penstock.instance.requests import describe_messages, rejections
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
@@ -733,7 +733,7 @@ class Broker:
         return iterations
 
     def _fail_serving(self, attached: _Attached, batch: Batch, fault: BaseException) -> None:
-        self._fail(attached, fault)
+        self._fail(attached, fault, batch)
         if not attached.answer_on_failure:
             # No request of a batch is answered before all of them have been taken.
             self._reject(attached, batch)
@@ -822,7 +822,7 @@ class Broker:
         try:
             return attached.serve_reads(batch)
         except FAULTS as error:
-            self._fail(attached, error)
+            self._fail(attached, error, batch)
             return False
 
     def _knows_committed(self, sender: int) -> bool:
@@ -844,13 +844,20 @@ class Broker:
         failure = attached.failure or Failure(errno.EIO, "the service has failed")
         self.post_messages(attached.peer, rejections(batch, failure.errnum, failure.text))
 
-    def _fail(self, attached: _Attached, fault: BaseException) -> None:
-        """Marks a service as failed that a fault has left, and logs the fault."""
+    def _fail(self, attached: _Attached, fault: BaseException, batch: Batch | None = None) -> None:
+        """Marks a service as failed that a fault has left, and logs the fault.
+
+        Args:
+            attached: the service.
+            fault: what has left it.
+            batch: the messages that it was given; none if it had another occasion.
+        """
         name = type(attached.service).__name__
+        given = f" at {describe_messages(batch)}" if batch else ""
         failure = Failure.of(fault)
         self._failures += attached.failure is None
         if not isinstance(fault, StoreError):
-            log.error("service %s has failed", name, exc_info=fault)
+            log.error("service %s has failed%s", name, given, exc_info=fault)
         elif attached.failure != failure:
             log.error("service %s has failed: %s", name, fault)
         self._mark_failed(attached, failure)
@@ -1031,11 +1038,12 @@ class Broker:
             oversized = decoder.take_oversized()
             if oversized:
                 self._reject_oversized(number, peer, oversized)
+            count = len(batch) + len(oversized)
             if batch.has_cbor():
                 peer.cbor = True
-                # The router rejects a payload that has no JSON form.
-                with suppress(WireError):
-                    batch.normalise()
+                if rejected := batch.normalise():
+                    self._send(number, peer, rejected, is_committed=True)
+                    self._wake_pump()
             if peer.is_guest and (had_unfinished or decoder.pending):
                 had_unfinished = decoder.pending > 0
                 problem = self._quotas.set_unfinished(peer.uid, number, decoder.pending)
@@ -1043,8 +1051,6 @@ class Broker:
                     text = "closing the connection of pid %d: %s"
                     peer.report(logging.WARNING, text, peer.pid, problem)
                     return
-            # Routing takes the messages out of the batch.
-            count = len(batch) + len(oversized)
             self._received += count
             if peer.is_client:
                 self._requested_at[peer.userid] = self.clock.monotonic()

@@ -30,6 +30,12 @@ class Deferred(Enum):
 
 DEFERRED = Deferred.DEFERRED
 
+# The part of the messages that a service was given when it failed which the log shows.
+NAMED_MESSAGES = 3
+SHOWN_PAYLOAD_BYTES = 200
+# Services with environments of jobs, or input, in their payloads: the log shows their sizes.
+SECRET_SERVICES = frozenset({"job-ingest", "job-exec", "kvs", "pmix"})
+
 # The payload of the response, as its keys or as its bytes; None for an empty one.
 Handler = Callable[["Message"], Mapping[str, Any] | bytes | Deferred | None]
 # Handlers by topic.
@@ -87,9 +93,30 @@ def serve_owner(batch: Batch, methods: Handlers) -> list[Message]:
     return responses
 
 
+def describe_messages(batch: Batch) -> str:
+    """Names messages for the log: the first ones, with what `describe_message` tells."""
+    named = [describe_message(batch[index]) for index in range(min(len(batch), NAMED_MESSAGES))]
+    if len(batch) > NAMED_MESSAGES:
+        named.append(f"{len(batch) - NAMED_MESSAGES} more")
+    return ", ".join(named)
+
+
+def describe_message(message: Message) -> str:
+    """Names a message for the log, with its user and the beginning of its payload."""
+    name = printable(message.topic or "")
+    payload = (message.payload or b"").removesuffix(b"\0")
+    if not payload:
+        shown = "no payload"
+    elif name.partition(".")[0] in SECRET_SERVICES:
+        shown = f"{len(payload)} bytes"
+    else:
+        shown = ascii(payload[:SHOWN_PAYLOAD_BYTES].decode(errors="replace"))
+    return f"{message.kind} {name} of user {message.userid} ({shown})"
+
+
 def internal_error(request: Message) -> Message | None:
     """Logs the exception that is being handled and returns the EIO response for its request."""
-    log.exception("%s: internal error", printable(request.topic or ""))
+    log.exception("%s: internal error", describe_message(request))
     return error_response(request, errno.EIO, "internal error: see the instance's log")
 
 
