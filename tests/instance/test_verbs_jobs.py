@@ -318,7 +318,15 @@ def test_running_jobs_are_listed_before_pending_ones_by_position(sim):
     assert sim.lines("jobs", "-an", "-o", "{id}") == expected
     cut = sim.penstock("jobs", "-n", "-c", "3", "-o", "{id}")
     assert cut.stdout.split() == expected[:3]
-    assert cut.stderr == "penstock jobs: only the first 3 jobs are shown: `-c 0` shows all\n"
+    text = "only the first 3 jobs are shown: `--skip 3` shows the next, `-c 0` all"
+    assert cut.stderr == f"penstock jobs: {text}\n"
+    page = sim.penstock("jobs", "-an", "-c", "2", "--skip", "3", "-o", "{id}")
+    assert page.stdout.split() == expected[3:5]
+    text = "only jobs 4 to 5 are shown: `--skip 5` shows the next, `-c 0` all"
+    assert page.stderr == f"penstock jobs: {text}\n"
+    last = sim.penstock("jobs", "-an", "-c", "2", "--skip", "5", "-o", "{id}")
+    assert (last.stdout.split(), last.stderr) == (expected[5:], "")
+    assert sim.lines("jobs", "-n", "--skip", "1", "-o", "{id}", long, short) == [short]
 
 
 @pytest.mark.parametrize("verb", ["submit", "run", "alloc", "batch"])

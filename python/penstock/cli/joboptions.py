@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from penstock.cli.parser import Parser
 from penstock.cli.text import safe
 from penstock.constraint import parse_requires
 from penstock.errors import Error, JobspecError, UsageError
+from penstock.interpreter import penstock_command
 from penstock.jobspec import (
     environment_from_rules,
     file_object,
@@ -350,7 +350,8 @@ def _differ_by_text(args: argparse.Namespace) -> bool:
     """Whether the options with `{cc}` have the same meaning for every copy."""
     others = [*args.dependency, *args.add_file, *(key for key, _ in args.setopt)]
     others += [args.cwd or "", args.queue or "", *(args.requires or [])]
-    others += [f"{key} {value}" for key, value in args.setattr]
+    # The service uses other attributes than the user's own, such as the bank.
+    others += [key if key.startswith("user.") else f"{key} {value}" for key, value in args.setattr]
     rules = [rule for rule in args.env if CC in rule]
     return all(map(_sets_variable, rules)) and not any(CC in text for text in others)
 
@@ -364,9 +365,14 @@ def _sets_variable(rule: str) -> bool:
 def _jobspec(
     args: argparse.Namespace, command: list[str], copy: int | str | None
 ) -> dict[str, Any]:
-    def fill(text: Any) -> Any:
-        replace = copy is not None and isinstance(text, str)
-        return text.replace(CC, str(copy)) if replace else text
+    def fill(value: Any) -> Any:
+        if copy is None:
+            return value
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        if isinstance(value, dict):
+            return {fill(key): fill(item) for key, item in value.items()}
+        return value.replace(CC, str(copy)) if isinstance(value, str) else value
 
     environment = environment_from_rules([fill(rule) for rule in args.env])
     if args.cc is not None:
@@ -487,8 +493,7 @@ def instance_jobspecs(args: argparse.Namespace, start: list[str]) -> list[dict[s
         args: the options of `register`.
         start: the arguments of `penstock start`.
     """
-    # Without the working directory in the path: it may have a module of that name.
-    args.command = [sys.executable, "-P", "-m", "penstock", "start", *start]
+    args.command = penstock_command("start", *start)
     specs = jobspecs(args)
     for spec in specs:
         set_attribute(spec, "shell.options.instance", value=True)

@@ -66,6 +66,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-a", action="store_true", dest="every_state", help="jobs in all states, not only active")
     selection.register(parser)
+    add(
+        "--skip",
+        type=whole,
+        default=0,
+        metavar="N",
+        help="without the first N: with -c, page by page",
+    )
     add("--name", metavar="NAMES", help="jobs with these names")
     add("-n", "--no-header", action="store_true", help="without titles")
     add(
@@ -230,8 +237,9 @@ class _List:
             self._print(client, rows, now)
         if is_cut:
             sys.stdout.flush()
-            text = f"only {first_jobs(len(rows))} shown: `-c 0` shows all"
-            print(f"penstock jobs: {text}", file=sys.stderr)
+            following = args.skip + len(rows)
+            shown = f"`--skip {following}` shows the next, `-c 0` all"
+            print(f"penstock jobs: only {_shown(args.skip, len(rows))}: {shown}", file=sys.stderr)
         if args.recursive and len(path) < args.level:
             self._descend(rows, path)
 
@@ -265,10 +273,20 @@ def _rows(
     """The rows in the order of the output, and whether the limit has left out some."""
     since = args.since or 0.0
     if args.id:
-        return client.job_rows(ids=args.id, constraint=constraint, since=since), False
+        rows = client.job_rows(ids=args.id, constraint=constraint, since=since)
+        return rows[args.skip :], False
     limit = args.count + 1 if args.count else 0
-    rows = client.job_rows(constraint=constraint, max_entries=limit, since=since, order="state")
+    rows = client.job_rows(
+        constraint=constraint, max_entries=limit, since=since, order="state", skip=args.skip
+    )
     return rows[: args.count or None], bool(args.count) and len(rows) > args.count
+
+
+def _shown(skipped: int, count: int) -> str:
+    """Names the rows that a limit has left."""
+    if not skipped:
+        return f"{first_jobs(count)} shown"
+    return f"jobs {skipped + 1} to {skipped + count} are shown"
 
 
 def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:

@@ -191,6 +191,7 @@ def test_short_options_mean_what_they_mean_in_flux():
         ["--output=out-{cc}-{{cc}}-{{id}}", "--error={cc}"],
         ["--env=A={cc}", "--env=B=${A}"],
         ["-o", "verbose={cc}"],
+        ["-S", "user.a={cc}", "-S", 'user.b={"{cc}": ["{cc}", 1, {"c": "x{cc}"}]}'],
         [],
     ],
 )
@@ -207,9 +208,8 @@ def test_copies_share_a_jobspec_if_they_differ_by_its_text(words, monkeypatch):
     [
         ["--dependency=after:{cc}"],
         ["-o", "name.{cc}=1"],
-        ["-S", "user.a={cc}"],
+        ["-S", "system.bank={cc}"],
         ["-S", "user.{cc}=1"],
-        ["-S", 'user.a=["{cc}"]'],
         ["--env=X{cc}"],
         ["--env=-X{cc}"],
         ["--env=X{cc}=1"],

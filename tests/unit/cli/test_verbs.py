@@ -487,7 +487,8 @@ def test_jobs_are_requested_by_state_and_a_cut_is_named(fake, listing, capsys):
     assert main(["jobs", "-A", "-n", "-c", "3", *form]) == 0
     out, err = capsys.readouterr()
     assert out == "6\n2\n4\n"
-    assert err == "penstock jobs: only the first 3 jobs are shown: `-c 0` shows all\n"
+    cut = "only the first 3 jobs are shown: `--skip 3` shows the next, `-c 0` all"
+    assert err == f"penstock jobs: {cut}\n"
     for count in ("4", "0"):
         assert main(["jobs", "-A", "-n", "-c", count, *form]) == 0
         assert capsys.readouterr() == ("6\n2\n4\n3\n", "")
