@@ -443,4 +443,10 @@ def test_a_guest_lists_its_own_jobs_unless_all_are_visible(site, tmp_path):
     config.write_text('[access]\nallow-guest-user = true\njob-visibility = "all"\n')
     assert site.owner("config", "reload", str(config)).returncode == 0
     assert set(site.penstock(*listing).stdout.split()) == {mine, other}
+    # The rest is private all the same.
+    for words in (["eventlog"], ["info", "jobspec"], ["logs"], ["attach", "--read-only"]):
+        verb, *what = words
+        read = site.penstock(verb, other, *what)
+        assert (read.returncode, read.stdout) == (1, ""), words
+        assert "belongs to another user" in read.stderr, words
     assert site.owner("cancel", mine, other).returncode == 0

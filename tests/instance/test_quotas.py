@@ -22,7 +22,7 @@ from penstock.errors import NoInstanceError, RpcError
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
@@ -49,12 +49,12 @@ def site(start, tmp_path):
     folder.chmod(0o755)
 
     @contextmanager
-    def start_site(quota: str = "", *options: str):
+    def start_site(quota: str = "", *options: str, prefix: Sequence[str] = ()):
         config = tmp_path / "config.toml"
         config.write_text(f"[access]\nallow-guest-user = true\n[penstock.quota]\n{quota}\n")
         options = options or ("--nodes=2", "--cores=2")
         words = ("--config", str(config), "--socket", str(folder / "socket"), *options)
-        with start(*words, stderr=tmp_path / "log") as instance:
+        with start(*words, stderr=tmp_path / "log", prefix=prefix) as instance:
             instance.uri = f"local://{folder}/socket"
             instance.log = tmp_path / "log"
             with ExitStack() as instance.opened:
@@ -122,6 +122,24 @@ def test_connections_of_a_guest_are_limited(site):
             pass
         guest(instance).close()
     assert "(penstock.quota.connections)" in instance.log.read_text()
+
+
+def test_connections_of_all_guests_leave_some_for_the_owner(site):
+    few_files = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    with site("connections = 1", prefix=few_files) as instance:
+        held: list[Client] = []
+        with pytest.raises(NoInstanceError, match="too many"):
+            held.extend(
+                instance.opened.enter_context(guest(instance, GUEST + number))
+                for number in range(256)
+            )
+        assert len(held) > 100
+        owners = [
+            instance.opened.enter_context(Client(instance.uri, timeout=60)) for _ in range(32)
+        ]
+        job = owners[-1].submit(from_command(["true"], environment={}, cwd="/"))
+        assert owners[0].wait_row(job)["success"]
+        assert held[0].rpc("broker.ping", ECHO)["text"] == "x"
 
 
 def test_the_daemon_may_open_more_files_than_its_tasks(site):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 import subprocess
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock._core import job_state
+from penstock._core import HAS_CHECKS, job_state
 from penstock.client import Client
 from penstock.errors import RpcError, StartError
 from penstock.instance.directories import check_local
@@ -138,6 +139,54 @@ def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):
         assert client.wait_row(client.submit(from_command(["true"])))["success"]
         assert (instance.state / "reserve").exists()
     assert "the store uses its reserve" in (tmp_path / "log").read_text()
+
+
+def test_a_write_error_rejects_submissions_until_writes_succeed(start, tmp_path):
+    with (
+        start("--nodes=1", "--cores=2", "--oversubscribe", stderr=tmp_path / "log") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        before = client.submit(from_command(["true"]), urgency=0)
+        # Longer files are an error that is not that of a full disk, as of a damaged one.
+        limits = resource.prlimit(instance.process.pid, resource.RLIMIT_FSIZE)
+        log = (instance.state / "jobs.sqlite-wal").stat().st_size
+        resource.prlimit(instance.process.pid, resource.RLIMIT_FSIZE, (log, limits[1]))
+        acknowledged, error = submit_until_rejected(client)
+        assert (error.errno, "the store cannot be" in error.strerror) == (errno.EIO, True)
+        assert {row["id"] for row in client.job_rows()} >= {before, *acknowledged}
+        with pytest.raises(RpcError) as caught:
+            client.cancel([before])
+        assert caught.value.errno == errno.EIO
+        resource.prlimit(instance.process.pid, resource.RLIMIT_FSIZE, limits)
+        wait_for_store(client)
+        assert {row["id"] for row in client.job_rows()} >= {before, *acknowledged}
+        assert client.wait_row(client.submit(from_command(["true"])))["success"]
+
+
+@pytest.mark.skipif(not HAS_CHECKS, reason="an extension as it is released")
+def test_a_panic_in_the_job_manager_costs_its_requests_alone(start, tmp_path):
+    log = tmp_path / "log"
+    options = ("--nodes=1", "--cores=2", "--oversubscribe")
+    with (
+        start(*options, stderr=log, may_panic=True) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        release = tmp_path / "release"
+        running = client.submit(from_command(["sh", "-c", WAIT_FOR, str(release)]))
+        wait_for_start(client, running)
+        held = client.submit(from_command(["true"]), urgency=0)
+        # The checks of this build compare the store with the manager's memory, and panic.
+        with closing(sqlite3.connect(instance.state / "jobs.sqlite")) as store, store:
+            store.execute("UPDATE jobs SET userid = userid + 1 WHERE id = ?", (held,))
+        with pytest.raises(RpcError) as caught:
+            client.urgency([held], 20)
+        assert caught.value.errno == errno.EIO
+        # The manager is made again of what is stored; task, connection and daemon live on.
+        wait_for_store(client)
+        release.touch()
+        assert client.wait_row(running)["success"]
+        assert client.wait_row(client.submit(from_command(["true"])))["success"]
+    assert "service ManagerService has failed" in log.read_text()
 
 
 def wait_for_start(client: Client, job: int) -> None:
