@@ -44,6 +44,8 @@ OPTIONS = ("--nodes", str(NODES), "--cores", str(CORES))
 URGENT_JOBS = 200
 # Jobs whose urgency is changed in one request.
 CHANGED_JOBS = 100_000
+# Rows of a page of a list.
+PAGE_ROWS = 100
 CALLS = 20
 # The allocator returns pages a second after they were freed.
 RETURN_S = 2.0
@@ -188,6 +190,29 @@ def measure_bulk(
     met = took <= target_s and waited <= 0.05
     show(name, figure, f"{target_s:g} s, others wait 50 ms", met=met)
     client.ping("job-manager")
+
+
+def measure_pages(client: Client, uri: str, jobs: int) -> None:
+    """The rows of pages in the middle of the inactive jobs, by order and filter."""
+    inactive = {"states": ["inactive"]}
+    of_user = {"and": [inactive, {"userid": [os.getuid()]}, {"results": ["canceled"]}]}
+    by_name = {"and": [inactive, {"name": ["unused"]}]}
+    for name, constraint, order, rows in [
+        ("by state", inactive, "state", PAGE_ROWS),
+        ("newest first", inactive, "newest", PAGE_ROWS),
+        ("of a user, by result", of_user, "state", PAGE_ROWS),
+        ("by an unused name", by_name, "state", 0),
+    ]:
+        with pinging(uri) as times:
+            began = time.perf_counter()
+            found = client.job_rows(
+                constraint=constraint, max_entries=PAGE_ROWS, order=order, skip=jobs // 2
+            )
+            took = time.perf_counter() - began
+        assert len(found) == rows
+        figure = f"{took * 1e3:.0f} ms, others wait {max(times) * 1e3:.0f} ms"
+        title = f"page of {PAGE_ROWS} in the middle of the inactive jobs, {name}"
+        show(title, figure, "others wait 50 ms", met=max(times) <= 0.05)
 
 
 def measure_depths(depths: list[int], copies: int) -> list[tuple[float, float]]:
@@ -373,6 +398,7 @@ def measure_queue(jobs: int, copies: int) -> None:
         time.sleep(RETURN_S)
         each = (rss(daemon.pid) - memory) / jobs
         show("memory per inactive job", f"{each:,.0f} B", "30 B", met=each <= 30)
+        measure_pages(client, uri, jobs)
         measure_bulk(client, uri, "`purge`", 5, lambda: client.purge(force=True))
         time.sleep(RETURN_S)
         each = (rss(daemon.pid) - memory) / jobs

@@ -204,7 +204,7 @@ def test_outstanding_requests_of_a_guest_are_limited(site):
         again.send("broker.ping", {"text": "x" * 200_000}, tag=2)
         (rejected,) = again.receive(1)
         assert "penstock.quota.request-bytes" in rejected.error_text
-        assert len(owner.rpc("broker.ping", {"text": "x" * 200_000})["text"]) == 200_000
+        owner.submit(from_command(["true", "x" * 200_000], environment={}), urgency=0)
         assert guests_of(owner)["rejected"]["request_bytes"] == 1
 
 
@@ -299,7 +299,60 @@ def test_the_payload_of_a_large_message_of_a_guest_is_not_read(site):
         )
         assert (ping.matchtag, ping.errnum) == (8, 0)
         assert guests_of(owner)["rejected"]["message_bytes"] == 1
-        assert owner.rpc("broker.ping", {"text": text})["text"] == text
+        owner.submit(from_command(["true", text], environment={}), urgency=0)
+
+
+def test_nothing_is_read_of_a_guest_that_leaves_much_unread(site):
+    with site() as instance, Client(instance.uri) as owner:
+        one, two = RawGuest(instance), RawGuest(instance)
+        ping = Message.request("broker.ping", {"text": "x" * 60_000}, matchtag=1)
+        frames = Batch([ping] * 2000).encode()
+        # Both send until the instance takes no more: 120 MB would be the responses to each.
+        sent = []
+        for raw in (one, two):
+            raw.socket.settimeout(1)
+            taken = 0
+            with suppress(TimeoutError):
+                while taken < len(frames):
+                    taken += raw.socket.send(frames[taken : taken + 65536])
+            sent.append(taken)
+        assert max(sent) < len(frames)
+        assert owner.stats("broker")["unsent"] < 48 << 20
+        # A guest that reads is served again.
+        other = guest(instance, OTHER)
+        instance.opened.enter_context(other)
+        assert other.rpc("broker.ping", ECHO)["text"] == "x"
+        for raw, taken in zip((one, two), sent, strict=True):
+            raw.socket.settimeout(60)
+            raw.receive(taken * 2000 // len(frames))
+
+
+def test_pings_and_subscriptions_of_every_user_are_limited(site):
+    with site() as instance, Client(instance.uri) as owner:
+        for service in ("broker", "job-manager", "sched", "job-exec"):
+            text = "x" * 60_000
+            assert owner.rpc(f"{service}.ping", {"text": text})["text"] == text
+            with pytest.raises(RpcError, match="expected at most 65536 bytes") as caught:
+                owner.rpc(f"{service}.ping", {"text": "x" * 70_000})
+            assert caught.value.errno == errno.EMSGSIZE
+        with pytest.raises(RpcError, match="a prefix of at most 255 bytes"):
+            owner.rpc("event.subscribe", {"topic": "x" * 256})
+        for number in range(1000):
+            owner.rpc("event.subscribe", {"topic": f"news-{number}"})
+        with pytest.raises(RpcError, match="too many subscriptions") as caught:
+            owner.rpc("event.subscribe", {"topic": "news"})
+        assert caught.value.errno == errno.EAGAIN
+
+
+def test_questions_to_the_scheduler_are_about_few_jobs(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with site() as instance, Client(instance.uri) as owner:
+        job = owner.submit(spec, urgency=0)
+        for topic in ("sched.explain", "sched.estimate"):
+            with pytest.raises(RpcError, match="1001 jobs: expected at most 1000"):
+                owner.rpc(topic, {"ids": [job] * 1001})
+        # A job that is named twice is explained once.
+        assert len(owner.rpc("sched.explain", {"ids": [job] * 1000})["errors"]) == 1
 
 
 def test_requests_above_the_rate_are_read_later(site):

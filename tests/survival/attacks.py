@@ -254,6 +254,51 @@ def slow_filters(uri: str, number: int) -> None:
             client.job_rows(constraint=constraint, max_entries=0)
 
 
+def unread_responses(uri: str, number: int) -> None:
+    """8 connections with pings of 60 KiB and histories, of which no response is read."""
+    ping = Message.request("job-manager.ping", {"text": "x" * 60_000}, matchtag=1)
+    history = Message.request("job-manager.history.get", {"slice": "[:]"}, matchtag=2)
+    data = memoryview(Batch([ping, history] * 400).encode())
+    held = [connection for _ in range(8) if (connection := _raw(uri)) is not None]
+    for connection in held:
+        connection.settimeout(0.05)
+        sent = 0
+        # The instance reads no more after some time.
+        with suppress(OSError):
+            while sent < len(data):
+                sent += connection.send(data[sent : sent + MIB])
+    for connection in held:
+        connection.close()
+
+
+def subscriptions(uri: str, number: int) -> None:
+    """2,000 subscriptions with prefixes of 200 bytes, and some with 3 MiB."""
+    prefixes = [f"{count:0200}" for count in range(2000)] + ["x" * (3 * MIB)] * 5
+    requests = [
+        Message.request("event.subscribe", {"topic": prefix}, matchtag=tag)
+        for tag, prefix in enumerate(prefixes, 1)
+    ]
+    _exchange(uri, requests)
+
+
+def long_questions(uri: str, number: int) -> None:
+    """Pings with 3 MiB of arrays, and a job that is named 300,000 times."""
+    arrays = b'{"a":[' + b"[]," * MIB + b"0]}\0"
+    pings = [
+        Message.request(topic, arrays, matchtag=tag)
+        for tag, topic in enumerate(["attr.ping", "job-manager.ping", "sched.ping"], 1)
+    ]
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        job = client.submit(SPEC, urgency=0)
+        ids = {"ids": [job] * 100_000}
+        questions = [
+            Message.request(topic, ids, matchtag=tag)
+            for tag, topic in enumerate(["sched.explain", "sched.estimate"], 4)
+        ]
+        _exchange(uri, pings + questions)
+        client.cancel([job])
+
+
 ATTACKS: list[Attack] = [
     connections,
     large_requests,
@@ -270,6 +315,9 @@ ATTACKS: list[Attack] = [
     watches,
     memos,
     slow_filters,
+    unread_responses,
+    subscriptions,
+    long_questions,
 ]
 
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Key = TypeVar("Key")
 
-MAX_SUBMISSION_BYTES = MAX_JOBSPEC_BYTES
+MAX_SUBMISSION_BYTES = 2 << 20
 """The length above which the jobs of a submission are split into several requests.
 
-A request with one job may be as long: it is the most that an instance accepts of a job.
+A request with one job may be longer. An instance does not read much longer messages of a guest.
 """
 
 PART_BYTES = 256 * 1024

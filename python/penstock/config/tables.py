@@ -420,9 +420,9 @@ class Quota:
         reload=True,
         manager="all_memo_bytes",
     )
-    # Clients split submissions at 16 MiB.
+    # Clients send lists of jobspecs in shorter parts; a jobspec has twice its bytes as a string.
     message_bytes: int = key(
-        17 << 20,
+        4 << 20,
         "maximum size of one message of a guest; the payload of a longer one is not read",
         reload=True,
         check=checks.at_most(64 << 20),

@@ -50,6 +50,10 @@ log = logging.getLogger("penstock.broker")
 
 # A larger buffer is mapped and unmapped by the C library for each read.
 READ_BYTES = 64 * 1024
+# The messages of a guest that are routed before others are served.
+GUEST_MESSAGES = 64
+# No more is read of a guest who leaves more than this unread, on all connections together.
+GUEST_UNREAD_BYTES = 32 << 20
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
 # Why the store fails, by errno, in the words for users.
@@ -473,11 +477,16 @@ class Broker:
                 log.exception("cannot report the services")
         self.nudge()
 
-    def subscribe(self, peer: int, prefix: str) -> None:
-        """Sends a peer the events whose topic starts with `prefix`."""
-        self._router.subscribe(peer, prefix)
+    def subscribe(self, peer: int, prefix: str) -> bool:
+        """Sends a peer the events whose topic starts with `prefix`.
+
+        Returns:
+            Whether it may have one more subscription.
+        """
+        has_room = self._router.subscribe(peer, prefix)
         self._subscribed.set()
         self._subscribed = trio.Event()
+        return has_room
 
     async def wait_for_subscriber(self, topic: str) -> None:
         """Returns when a peer is subscribed to events with this topic."""
@@ -575,6 +584,27 @@ class Broker:
         elif batch:
             self._posted.append((peer, batch))
             self.run_round()
+
+    async def _take_in_parts(
+        self, number: int, peer: Connection, batch: Batch, network: Network
+    ) -> None:
+        """Routes what a guest has sent, in parts: others are served in between.
+
+        It waits while the guest leaves too much unread, on whichever connection.
+        """
+        for first in range(0, len(batch), GUEST_MESSAGES):
+            while (largest := self._unread_of_guest(peer.uid)) is not None:
+                await largest.wait_writable()
+            self._take_in(number, batch[first : first + GUEST_MESSAGES], network)
+            await trio.lowlevel.checkpoint()
+
+    def _unread_of_guest(self, uid: int) -> Connection | None:
+        """A guest's connection with the most unread, if it is to be waited for."""
+        remotes = [remote for remote in self._sockets.values() if remote.uid == uid]
+        if sum(remote.unsent for remote in remotes) <= GUEST_UNREAD_BYTES:
+            return None
+        largest = max(remotes, key=lambda remote: remote.unsent)
+        return None if largest.is_writable or largest.scope.cancel_called else largest
 
     def run_round(self) -> bool:
         """Routes the posted messages, and has services post their output, until there is none.
@@ -1055,7 +1085,10 @@ class Broker:
             if peer.is_client:
                 self._requested_at[peer.userid] = self.clock.monotonic()
             pause = self._quotas.count_requests(peer.uid, count) if peer.is_guest else 0.0
-            self._take_in(number, batch, network)
+            if peer.is_guest:
+                await self._take_in_parts(number, peer, batch, network)
+            else:
+                self._take_in(number, batch, network)
             if malformed is not None:
                 peer.report(
                     logging.WARNING, "closing the connection of pid %d: %s", peer.pid, malformed

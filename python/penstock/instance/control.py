@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.instance.system import ProcessUsage
 
 MAX_SET_ATTRIBUTES = 1024
+# The length of the prefix of a subscription.
+MAX_PREFIX_BYTES = 255
 # Attributes for the owner alone: processes and paths.
 OWNER_ATTRIBUTES = frozenset({"broker.pid", "local-uri", "parent-uri", "statedir"})
 # The tables of the configuration that guests can read: with which jobs the instance accepts.
@@ -154,7 +156,11 @@ class ControlService:
 
     def _subscribe(self, request: Message) -> None:
         prefix = SubscriptionRequest.read(request).topic
-        self._broker.subscribe(self._origin(request), prefix)
+        if len(prefix.encode()) > MAX_PREFIX_BYTES:
+            text = f"{request.topic}: expected a prefix of at most {MAX_PREFIX_BYTES} bytes"
+            raise RequestError(errno.EINVAL, text)
+        if not self._broker.subscribe(self._origin(request), prefix):
+            raise RequestError(errno.EAGAIN, f"{request.topic}: too many subscriptions")
 
     def _unsubscribe(self, request: Message) -> None:
         prefix = SubscriptionRequest.read(request).topic

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import read_object, topic
+from penstock._core import MAX_PING_BYTES, read_object, topic
 from penstock.errors import RequestError
 from penstock.instance.supervision import FAULTS
 
@@ -174,7 +174,14 @@ def require_streaming(request: Message) -> None:
 
 
 def echo(request: Message) -> dict[str, Any]:
-    """Serves `ping`: the response has the request's payload, its route and its credentials."""
+    """Serves `ping`: the response has the request's payload, its route and its credentials.
+
+    Raises:
+        RequestError: the payload is not an object, or is longer than `MAX_PING_BYTES`.
+    """
+    if len(request.payload or b"") > MAX_PING_BYTES:
+        text = f"{request.topic}: expected at most {MAX_PING_BYTES} bytes"
+        raise RequestError(errno.EMSGSIZE, text)
     routes = reversed(request.routes or [])
     return {
         **read_object(request),

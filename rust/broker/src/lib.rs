@@ -24,6 +24,13 @@ use penstock_wire::{Message, MessageType, cbor_to_json, find_text_fault, is_cbor
 /// Number of a connected peer.
 pub type PeerId = u32;
 
+/// The most subscriptions of one peer.
+const MAX_SUBSCRIPTIONS: usize = 1000;
+
+/// The greatest length of the payload of a guest's request without a response to a service outside of the daemon, in bytes: that
+/// of a cancellation is shorter.
+const MAX_NOTICE_BYTES: usize = 4096;
+
 #[derive(Debug)]
 struct Peer {
     uuid: Vec<u8>,
@@ -332,11 +339,16 @@ impl Router {
         self.services.iter().map(|(name, id)| (name.as_str(), *id))
     }
 
-    /// Subscribes a peer to the events whose topic starts with `prefix`.
-    pub fn subscribe(&mut self, id: PeerId, prefix: &str) {
-        if let Some(peer) = self.peers.get_mut(&id) {
+    /// Subscribes a peer to the events whose topic starts with `prefix`. Returns whether it may have one more.
+    pub fn subscribe(&mut self, id: PeerId, prefix: &str) -> bool {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return true;
+        };
+        let has_room = peer.subscriptions.len() < MAX_SUBSCRIPTIONS;
+        if has_room {
             peer.subscriptions.push(prefix.to_owned());
         }
+        has_room
     }
 
     /// Removes one subscription to `prefix`. Returns whether there was one.
@@ -413,6 +425,18 @@ impl Router {
                 }
                 return;
             }
+            if self.is_dropped(from, owner, &request) {
+                return;
+            }
+            if self.reuses_matchtag(from, &request) {
+                let text = format!(
+                    "{}: matchtag {} is that of an outstanding request",
+                    request.topic(),
+                    request.matchtag
+                );
+                self.answer(&request, errno::EPROTO, &text, outbox);
+                return;
+            }
             if let Some(text) = self.count(from, &request) {
                 if !request.is_noresponse() {
                     self.answer(&request, errno::EAGAIN, &text, outbox);
@@ -434,6 +458,35 @@ impl Router {
             let text = format!("No service matching {topic} is registered");
             self.answer(&request, errno::ENOSYS, &text, outbox);
         }
+    }
+
+    /// Whether a guest's request is one without a response that would fill the queue of a service outside of the daemon:
+    /// its end is not known, so it is not counted.
+    fn is_dropped(&self, from: PeerId, to: PeerId, request: &Message) -> bool {
+        let is_outside = self
+            .peers
+            .get(&to)
+            .is_some_and(|peer| peer.location == Location::Outside);
+        let length = request.payload.as_deref().map_or(0, <[u8]>::len);
+        request.is_noresponse() && is_outside && length > MAX_NOTICE_BYTES && self.is_guest(from)
+    }
+
+    /// Whether a guest sends a request with the matchtag of a stream that has not ended, or a streaming request with that of
+    /// any other: the end of one would count as that of the other.
+    fn reuses_matchtag(&self, from: PeerId, request: &Message) -> bool {
+        let counted = self
+            .peers
+            .get(&from)
+            .and_then(|peer| peer.counted.get(&request.matchtag));
+        let is_streaming = request.is_streaming();
+        !request.is_noresponse()
+            && counted.is_some_and(|counted| counted.is_streaming || is_streaming)
+    }
+
+    /// Whether a peer is the connection of a guest.
+    fn is_guest(&self, peer: PeerId) -> bool {
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.location == Location::Outside && !peer.credentials.is_owner())
     }
 
     /// Counts a request of a guest. Returns the error if it exceeds a limit.

@@ -377,6 +377,51 @@ fn an_exchange_serves_nothing_before_a_service_that_is_not_part_of_it() {
 }
 
 #[test]
+fn a_matchtag_of_a_guest_stands_for_one_stream() {
+    let mut router = router();
+    let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
+    let mut errnum = |message: Message| one(router.route(3, vec![message])).1.errnum();
+    assert_eq!(errnum(request(1).streaming()), 0);
+    assert_eq!(errnum(request(2)), 0);
+    // Such a response would end the count of the stream, and a second stream would be counted as one.
+    assert_eq!(errnum(request(1)), errno::EPROTO);
+    assert_eq!(errnum(request(1).streaming()), errno::EPROTO);
+    assert_eq!(errnum(request(2).streaming()), errno::EPROTO);
+    // Each has one response.
+    assert_eq!(errnum(request(2)), 0);
+}
+
+#[test]
+fn a_long_notice_of_a_guest_does_not_reach_a_service_outside() {
+    let mut router = router();
+    router.add_peer(9, "inside", OWNER);
+    router.add_service("inside", 9).unwrap();
+    let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(5000));
+    for (peer, topic, payload, delivered) in [
+        (3, "echo.kill", long.as_str(), false),
+        (3, "echo.cancel", r#"{"matchtag":1}"#, true),
+        (3, "inside.hello", long.as_str(), true),
+        (1, "echo.kill", long.as_str(), true),
+    ] {
+        let mut notice = Message::request(topic, payload);
+        notice.flags |= NORESPONSE;
+        let sent = router.route(peer, vec![notice]);
+        assert_eq!(!sent.is_empty(), delivered, "{peer} {topic}");
+    }
+}
+
+#[test]
+fn the_subscriptions_of_a_peer_are_limited() {
+    let mut router = router();
+    for number in 0..1000 {
+        assert!(router.subscribe(3, &number.to_string()));
+    }
+    assert!(!router.subscribe(3, "one more"));
+    assert!(router.unsubscribe(3, "7"));
+    assert!(router.subscribe(3, "one more"));
+}
+
+#[test]
 fn the_streams_of_a_guest_and_of_all_guests_are_limited() {
     let mut router = router();
     let other = Credentials {

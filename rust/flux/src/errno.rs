@@ -62,6 +62,8 @@ numbers! {
     EPROTO = 71, "Protocol error";
     /// The payload is too large, or a value exceeds its range.
     EOVERFLOW = 75, "Value too large for defined data type";
+    /// The message is longer than the receiver reads.
+    EMSGSIZE = 90, "Message too long";
     /// The service does not support the operation.
     EOPNOTSUPP = 95, "Operation not supported";
     /// The network of the peer is down.

@@ -19,6 +19,9 @@ pub const MAX_JOBSPEC_BYTES: usize = 16 << 20;
 /// A response can have eventlog and jobspec of a job, both as strings in JSON.
 pub const MAX_EVENTLOG_BYTES: u64 = 12 << 20;
 
+/// The greatest length of the payload of a `ping`, in bytes: it is read, and sent back.
+pub const MAX_PING_BYTES: usize = 64 << 10;
+
 /// The greatest length of a request from the PMIx server of a job, in bytes of its frame.
 pub const MAX_PMIX_REQUEST_BYTES: usize = 1 << 20;
 

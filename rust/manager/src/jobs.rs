@@ -208,6 +208,8 @@ pub struct Jobs {
     greatest_evicted: JobId,
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: Unwritten,
+    /// The length in bytes of the eventlogs of active jobs for which it was [set](Self::set_eventlog_bytes).
+    eventlog_bytes: BTreeMap<JobId, u64>,
     greatest_purged: JobId,
     /// The active jobs of each user who has any.
     active_by_user: BTreeMap<u32, ActiveJobs>,
@@ -227,6 +229,7 @@ impl Jobs {
             loaded: BTreeSet::new(),
             greatest_evicted: JobId::default(),
             unwritten: Unwritten::new(),
+            eventlog_bytes: BTreeMap::new(),
             greatest_purged: JobId::default(),
             active_by_user: BTreeMap::new(),
             #[cfg(debug_assertions)]
@@ -513,6 +516,7 @@ impl Jobs {
         self.unchecked.insert(id);
         self.greatest_purged = self.greatest_purged.max(id);
         let job = *self.by_id.remove(&id)?;
+        self.eventlog_bytes.remove(&id);
         if job.record.state() != State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
         }
@@ -545,7 +549,11 @@ impl Jobs {
             .unwritten
             .entry(id)
             .or_insert_with(|| (job.record.events(), String::new()));
+        let length = lines.len();
         event.write(lines);
+        if let Some(bytes) = self.eventlog_bytes.get_mut(&id) {
+            *bytes += (lines.len() - length) as u64;
+        }
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
         let memo_bytes = (event.name == eventlog::MEMO).then(|| job.record.memo_bytes());
@@ -554,6 +562,7 @@ impl Jobs {
         let after = job.record.state();
         if before != State::Inactive && after == State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
+            self.eventlog_bytes.remove(&id);
         } else if let Some(memo_bytes) = memo_bytes
             && let Some(active) = self.active_by_user.get_mut(&job.record.userid())
         {
@@ -592,6 +601,16 @@ impl Jobs {
         let (settled, others) = unwritten.partition(|(id, _)| is_settled(id));
         self.unwritten = others;
         settled
+    }
+
+    /// The length of a job's eventlog in bytes, if it was set.
+    pub(crate) fn eventlog_bytes(&self, id: JobId) -> Option<u64> {
+        self.eventlog_bytes.get(&id).copied()
+    }
+
+    /// Sets the length of the eventlog of an active job in bytes, to which later events are added.
+    pub(crate) fn set_eventlog_bytes(&mut self, id: JobId, bytes: u64) {
+        self.eventlog_bytes.insert(id, bytes);
     }
 
     /// The lines of a job that are not in the store yet.

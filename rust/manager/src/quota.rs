@@ -135,14 +135,18 @@ pub(crate) fn check_memo(
 }
 
 /// Checks that a request may add an event to the eventlog of a job. The events of the job itself are always logged.
-pub(crate) fn check_eventlog(cx: &Context, id: JobId) -> Result<(), RequestError> {
+pub(crate) fn check_eventlog(cx: &mut Context, id: JobId) -> Result<(), RequestError> {
     let events = cx.jobs.record(id).map_or(0, Record::events);
     // Shorter ones need not be read.
     if events < LONG_EVENTLOG {
         return Ok(());
     }
-    let stored = cx.read_store(|store| store.eventlog_bytes(id));
-    let length = stored + cx.jobs.unwritten(id).len() as u64;
+    let length = cx.jobs.eventlog_bytes(id).unwrap_or_else(|| {
+        let stored = cx.read_store(|store| store.eventlog_bytes(id));
+        let length = stored + cx.jobs.unwritten(id).len() as u64;
+        cx.jobs.set_eventlog_bytes(id, length);
+        length
+    });
     if length < MAX_EVENTLOG_BYTES {
         return Ok(());
     }

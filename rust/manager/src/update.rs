@@ -43,10 +43,10 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
     let record = &cx.jobs.active(id)?.record;
     let duration = read_duration(&updates)?;
     let state = record.state();
-    quota::check_eventlog(cx, id)?;
     if authorize::has_limits_on_update(request.sender) {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
     }
+    quota::check_eventlog(cx, id)?;
     match state {
         State::Run => {
             let cause = ExpirationCause::Update(request.message.clone());

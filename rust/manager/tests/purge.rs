@@ -335,6 +335,13 @@ fn history_is_the_users_own_the_newest_first() {
     assert_eq!(slice(7, json!({"slice": "[:]"})), json!([]));
     assert_eq!(slice(7, json!({"slice": "[:]", "userid": OWNER})), json!(1));
     assert_eq!(slice(OWNER, json!({"slice": "1"})), json!(22));
+    let copies = json!({"jobspec": common::jobspec(&json!({})), "count": 1000});
+    let mut out = bench.request("job-ingest.submit", &copies);
+    out.extend(bench.advance());
+    let oldest = body(&out[0])["ids"][0].clone();
+    let out = bench.request("job-manager.history.get", &json!({"slice": "[:]"}));
+    let jobs = body(&out[0])["jobs"].as_array().unwrap().clone();
+    assert_eq!((jobs.len(), &jobs[999]), (1000, &oldest));
 }
 
 #[test]

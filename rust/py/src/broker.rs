@@ -206,8 +206,8 @@ impl Router {
         self.0.services().map(own).collect()
     }
 
-    fn subscribe(&mut self, peer: u32, prefix: &str) {
-        self.0.subscribe(peer, prefix);
+    fn subscribe(&mut self, peer: u32, prefix: &str) -> bool {
+        self.0.subscribe(peer, prefix)
     }
 
     fn unsubscribe(&mut self, peer: u32, prefix: &str) -> bool {

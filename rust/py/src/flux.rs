@@ -36,6 +36,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     module.add("MATCHTAG_MAX", flags::MATCHTAG_MAX)?;
     module.add("MAX_JOBSPEC_BYTES", limits::MAX_JOBSPEC_BYTES)?;
+    module.add("MAX_PING_BYTES", limits::MAX_PING_BYTES)?;
     module.add("MAX_PMIX_REQUEST_BYTES", limits::MAX_PMIX_REQUEST_BYTES)?;
     module.add("SUBMIT_WAITABLE", job_ingest::WAITABLE)?;
     module.add("URGENCY_HOLD", urgency::HOLD)?;

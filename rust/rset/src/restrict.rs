@@ -67,6 +67,15 @@ impl ResourceSet {
         hosts::ranks_at(&execution.ranks, &found.positions)
     }
 
+    /// Whether any of these hosts is in the set.
+    pub fn has_any_host(&self, hosts: &Hostlist) -> bool {
+        let own = &self.view().hosts;
+        if own.len() > MAX_SEARCHED_HOSTS {
+            return !self.ranks_on(hosts).is_empty();
+        }
+        own.iter().any(|host| hosts.contains(&host))
+    }
+
     /// As [`ResourceSet::ranks_on`], but hosts that are not in the set are an error.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ fn check(hosts: &[String], wanted: &[String]) {
     let set = spread(hosts);
     let list = Hostlist::try_from_hosts(wanted).unwrap();
     let found = set.ranks_on(&list);
+    assert_eq!(set.has_any_host(&list), !found.is_empty());
     assert_eq!(found.iter().collect::<Vec<_>>(), model(hosts, wanted));
     let missing = wanted.iter().find(|name| !hosts.contains(name));
     match (missing, set.ranks_on_all(&list)) {

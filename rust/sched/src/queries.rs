@@ -2,7 +2,7 @@
 //!
 //! They are answered between passes, from the state that the last pass has left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_engine::{Band, Engine, Field, Horizon, Policy, Reason};
 use penstock_flux::errno::{EAGAIN, EIO};
@@ -22,6 +22,9 @@ use crate::{Phase, Scheduler};
 pub(crate) fn job_name(id: JobId) -> String {
     id.to_string()
 }
+
+/// The greatest number of jobs that a request can ask about: each takes some microseconds, and others wait.
+const MAX_QUERIED_JOBS: usize = 1000;
 
 /// The horizon of `sched.explain` for the start of a job without a reservation: some
 /// milliseconds, whatever the length of the queue.
@@ -104,10 +107,18 @@ impl Scheduler {
         &self,
         ids: Vec<JobId>,
         sender: Credentials,
-    ) -> (Vec<JobId>, BTreeMap<String, String>) {
+    ) -> Result<(Vec<JobId>, BTreeMap<String, String>), RequestError> {
+        if ids.len() > MAX_QUERIED_JOBS {
+            let text = format!(
+                "{} jobs: expected at most {MAX_QUERIED_JOBS} in one request",
+                ids.len()
+            );
+            return Err(RequestError::invalid(text));
+        }
         let mut errors = BTreeMap::new();
         let mut jobs = Vec::with_capacity(ids.len());
-        for id in ids {
+        let mut named = BTreeSet::new();
+        for id in ids.into_iter().filter(|id| named.insert(*id)) {
             let is_queued = self
                 .engine
                 .as_ref()
@@ -128,7 +139,7 @@ impl Scheduler {
             };
             errors.insert(id.get().to_string(), text);
         }
-        (jobs, errors)
+        Ok((jobs, errors))
     }
 
     fn explain(
@@ -140,7 +151,7 @@ impl Scheduler {
         let ids = request
             .into_ids()
             .ok_or_else(|| RequestError::protocol("sched.explain: expected `ids` or `id`"))?;
-        let (ids, errors) = self.queryable(ids, sender);
+        let (ids, errors) = self.queryable(ids, sender)?;
         let reasons = self.reasons(&ids, now);
         let estimates = self.near_estimates(&ids, &reasons, now);
         let band = self.accuracy.band();
@@ -163,7 +174,7 @@ impl Scheduler {
     ) -> Result<EstimateResponse<'static>, RequestError> {
         let max_jobs = request.max_entries;
         let (ids, errors) = if let Some(ids) = request.into_ids() {
-            self.queryable(ids, sender)
+            self.queryable(ids, sender)?
         } else {
             sender.require_owner("sched.estimate without `ids`")?;
             (self.first_queued(max_jobs), BTreeMap::new())

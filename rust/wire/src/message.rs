@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use penstock_flux::flags::{
     MATCHTAG_NONE, NODEID_ANY, NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC, USERID_UNKNOWN,
 };
+use penstock_flux::limits::MAX_PING_BYTES;
 use penstock_flux::{Credentials, Payload, RequestError, TypedPayload, errno};
 use serde::Deserialize;
 
@@ -273,8 +274,17 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// Fails as [`Message::read_request`] does if the payload is not an object.
+    /// Fails as [`Message::read_request`] does if the payload is not an object, and with EMSGSIZE if it is longer than
+    /// [`MAX_PING_BYTES`].
     pub fn echo(&self) -> Result<Vec<u8>, RequestError> {
+        if self
+            .payload
+            .as_ref()
+            .is_some_and(|payload| payload.len() > MAX_PING_BYTES)
+        {
+            let text = format!("{}: expected at most {MAX_PING_BYTES} bytes", self.topic());
+            return Err(RequestError::new(errno::EMSGSIZE, text));
+        }
         let mut payload: serde_json::Map<String, serde_json::Value> = self.read_request()?;
         payload.insert("route".to_owned(), self.route_text().into());
         payload.insert("userid".to_owned(), self.userid.into());

@@ -226,7 +226,7 @@ impl Filter {
                 .record
                 .result()
                 .is_some_and(|result| mask & (result as u8) != 0),
-            Self::Hosts(hosts, _) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
+            Self::Hosts(hosts, _) => ran(job).is_some_and(|r| r.has_any_host(hosts)),
             Self::Ranks(ranks, _) => {
                 ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
             }

@@ -8,6 +8,9 @@ use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 use penstock_jobspec::job_id::JobId;
 
+/// The number of a user's newest jobs of which a slice is taken: lists show the others, in parts.
+const MAX_HISTORY_JOBS: usize = 1000;
+
 /// A Python slice of a list: `[start:stop:step]`, each part optional.
 struct Slice {
     start: Option<i64>,
@@ -89,7 +92,7 @@ pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) 
         (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),
         _ => None,
     };
-    let max = max.unwrap_or(usize::MAX);
+    let max = max.unwrap_or(usize::MAX).min(MAX_HISTORY_JOBS);
     let ids: Vec<JobId> = cx.read_store(|store| store.ids_of_user(user.userid(), max));
     let jobs = slice.of(&ids);
     Ok(Reply::of(&HistoryResponse { jobs }))

@@ -28,7 +28,7 @@ use crate::state::State;
 /// Maximum number of rows in one slice, of all listings together: a few milliseconds' work.
 const ROWS_PER_SLICE: usize = 250;
 /// Maximum number of entries of the index of inactive jobs that are examined in one slice.
-const LOOKS_PER_SLICE: usize = 50_000;
+const LOOKS_PER_SLICE: usize = 12_500;
 /// A job in memory takes as long as this many entries.
 const LOOKS_PER_JOB: usize = 5;
 /// To compare the hosts of a job with those of a filter takes as long as this many entries for each byte of the filter's text.
