@@ -368,8 +368,8 @@ pub(crate) fn matching_jobs(jobs: &Jobs, request: Request<'_>) -> Result<NamedJo
     Ok(active(jobs, sender, of, states))
 }
 
-/// The jobs that are active now.
-fn active(jobs: &Jobs, sender: Credentials, of: Option<u32>, states: u32) -> NamedJobs {
+/// The jobs that are active now, of a user or of all, in some states.
+pub(crate) fn active(jobs: &Jobs, sender: Credentials, of: Option<u32>, states: u32) -> NamedJobs {
     let names = Names::Active {
         of,
         states,

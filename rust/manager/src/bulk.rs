@@ -14,6 +14,7 @@ use serde_json::Map;
 
 use crate::authorize::{NamedJobs, NextJob, Permission, PermittedJob};
 use crate::context::Context;
+use crate::record::Record;
 use crate::rpc::{Reply, Request};
 
 /// Maximum number of jobs changed in one slice: about a millisecond's work.
@@ -28,6 +29,16 @@ pub(crate) trait Operation: std::fmt::Debug + Send {
     /// Changes a job, unless its check failed. It is called once for each job, in the order of the request unless jobs
     /// are deferred.
     fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError>;
+
+    /// Whether the request is about a job, of those that it could name.
+    fn concerns(&self, _record: &Record) -> bool {
+        true
+    }
+
+    /// Whether the response has no payload.
+    fn has_empty_response(&self) -> bool {
+        false
+    }
 
     /// Whether the response has the number of failures instead of their reasons.
     fn counts_errors(&self) -> bool {
@@ -79,6 +90,7 @@ impl BulkRequest {
             }
             let (position, id, job) = match self.jobs.next(cx) {
                 NextJob::Skipped => continue,
+                NextJob::Job(id, _) if !self.concerns(cx, id) => continue,
                 NextJob::Job(id, job) => {
                     let position = self.taken;
                     self.taken += 1;
@@ -104,13 +116,22 @@ impl BulkRequest {
         false
     }
 
+    /// Whether the operation is about a job. A job that does not exist is an error of the request.
+    fn concerns(&self, cx: &Context, id: JobId) -> bool {
+        let record = cx.jobs.record(id);
+        record.is_none_or(|record| self.operation.concerns(record))
+    }
+
     /// The request, and the payload of its response, with the errors in the order of the request.
-    fn response(mut self) -> (Message, Vec<u8>) {
+    fn response(mut self) -> (Message, Option<Vec<u8>>) {
         let count = self.count;
+        if self.operation.has_empty_response() {
+            return (self.request, None);
+        }
         if self.operation.counts_errors() {
             let errors = self.errors.len() as u64;
             let response = MatchingJobsResponse { count, errors };
-            return (self.request, response.to_payload());
+            return (self.request, Some(response.to_payload()));
         }
         self.errors.sort_by_key(|(position, _, _)| *position);
         let errors = self.errors.into_iter();
@@ -118,7 +139,7 @@ impl BulkRequest {
             .map(|(_, id, text)| (id.get().to_string(), text.into()))
             .collect();
         let response = BulkResponse { count, errors };
-        (self.request, response.to_payload())
+        (self.request, Some(response.to_payload()))
     }
 }
 
@@ -162,7 +183,8 @@ impl BulkRequests {
         if let Some(peer) = peers.find(|peer| peer.front().is_some_and(is_of_peer)) {
             peer.push_back(bulk);
         } else if bulk.run_slice(cx, self.jobs_per_slice) {
-            return Reply::Payload(bulk.response().1);
+            let (_, payload) = bulk.response();
+            return payload.map_or(Reply::Empty, Reply::Payload);
         } else {
             self.open.push_back(PeerRequests::from([bulk]));
         }
@@ -190,7 +212,7 @@ impl BulkRequests {
         {
             let (request, payload) = bulk.response();
             if !request.is_noresponse() {
-                cx.send(Message::response_to(&request, 0, Some(payload)));
+                cx.send(Message::response_to(&request, 0, payload));
             }
         }
         if !peer.is_empty() {

@@ -6,6 +6,8 @@ use penstock_flux::job_manager::{
 use penstock_flux::{RequestError, Text};
 use penstock_jobspec::job_id::JobId;
 
+use crate::authorize::{self, Permission};
+use crate::bulk::{BulkRequests, Operation};
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::queues::{ANONYMOUS_QUEUE, QueueStatus};
@@ -80,9 +82,41 @@ pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
     Ok(Reply::Empty)
 }
 
+/// The cancellation of the requests for resources of jobs in queues that were stopped.
+#[derive(Debug)]
+struct WithdrawRequests {
+    queues: Vec<String>,
+}
+
+impl Operation for WithdrawRequests {
+    fn concerns(&self, record: &Record) -> bool {
+        self.queues.iter().any(|name| name == queue_of(record))
+    }
+
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        let id = job?.id();
+        cx.add_effect(Effect::Withdraw(id));
+        // Another request may have started the queue again.
+        cx.revisit(id);
+        Ok(())
+    }
+
+    fn has_empty_response(&self) -> bool {
+        true
+    }
+}
+
+fn queue_of(record: &Record) -> &str {
+    record.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE)
+}
+
 /// `job-manager.queue-start`: whether jobs are scheduled. For a stopped queue no resources are
-/// requested, and outstanding requests are cancelled.
-pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
+/// requested, and outstanding requests are cancelled, in slices: the response comes when all are.
+pub(crate) fn queue_start(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+) -> Handled {
     let change: QueueStartRequest<'_> = request.payload()?;
     let reason = change.reason.map(Text::into_string);
     let selection = Selection {
@@ -102,15 +136,19 @@ pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
         }
     }
     cx.save_queues();
-    let records = cx.jobs.iter().map(|job| &job.record).filter(|record| {
-        let queue = record.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);
-        record.state() == State::Sched && names.iter().any(|name| name == queue)
+    if !change.start {
+        let pending = State::Sched.bit().into();
+        let jobs = authorize::active(&cx.jobs, request.sender, None, pending);
+        let operation = WithdrawRequests { queues: names };
+        return Ok(bulk.begin(cx, request, jobs, operation));
+    }
+    let records = cx.jobs.iter().map(|job| &job.record);
+    let pending = records.filter(|record| {
+        record.state() == State::Sched && names.iter().any(|name| name == queue_of(record))
     });
-    let ids: Vec<JobId> = records.map(Record::id).collect();
+    // All at once: the scheduler is to see them by priority.
+    let ids: Vec<JobId> = pending.map(Record::id).collect();
     for id in ids {
-        if !change.start {
-            cx.add_effect(Effect::Withdraw(id));
-        }
         cx.revisit(id);
     }
     Ok(Reply::Empty)

@@ -266,7 +266,7 @@ const ROUTES: &[Route] = {
             Ok(queue_admin::queue_list(&m.cx))
         }),
         route(job_manager::QUEUE_START, Owner, Single, |m, r| {
-            queue_admin::queue_start(&mut m.cx, r)
+            queue_admin::queue_start(&mut m.cx, &mut m.bulk, r)
         }),
         route(job_manager::QUEUE_STATUS, Anyone, Single, |m, r| {
             queue_admin::queue_status(&m.cx, r)

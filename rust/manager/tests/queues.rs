@@ -4,6 +4,7 @@ mod common;
 
 use common::{Bench, Directory, body, jobspec, rejection, settings, topics};
 use penstock_manager::{Limits, Queue, Settings};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 fn queues(list: &[(&str, Queue)]) -> Settings {
@@ -52,6 +53,28 @@ fn the_anonymous_queue_is_stopped_and_started() {
     let out = bench.request("job-manager.queue-start", &json!({"start": true}));
     assert_eq!(topics(&out), ["sched.alloc", "sched.alloc"]);
     assert_eq!(status(&mut bench, ""), whole);
+}
+
+#[test]
+fn a_long_queue_is_stopped_in_slices() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 500);
+    bench.submit_copies(&json!({"queue": "debug"}), 500);
+    let stop = json!({"start": false, "name": "batch"});
+    let first = bench.request("job-manager.queue-start", &stop);
+    let is_answer = |message: &&Message| message.kind == MessageType::Response;
+    assert_eq!(first.iter().filter(is_answer).count(), 0);
+    // The setting holds from the beginning, and others are served in between.
+    assert_eq!(status(&mut bench, "batch")["start"], false);
+    let rest = bench.advance();
+    let answers: Vec<_> = rest.iter().filter(is_answer).collect();
+    assert_eq!(answers.len(), 1);
+    assert_eq!((answers[0].errnum(), body(answers[0])), (0, Value::Null));
+    for id in ids {
+        bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+        assert_eq!(bench.row(id)["state"], 8);
+    }
 }
 
 #[test]
