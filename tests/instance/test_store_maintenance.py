@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.instance.conftest import PENSTOCK, kill
+from tests.instance.conftest import PENSTOCK, RunningInstance, kill
 
 from penstock.client import Client
 from penstock.errors import RpcError
@@ -250,11 +250,17 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
     assert (rejected.returncode, "the text ends after line" in rejected.stderr) == (1, True)
 
 
-def test_a_damaged_page_is_named_and_repaired(start):
+def instance_with_jobs(start) -> RunningInstance:
+    """An instance that has ended, with 500 held jobs in many pages of its database."""
     with start(*NODES) as instance, Client(instance.uri) as client:
         spec = from_command(["true", "x" * 100], environment={}, cwd="/")
         jobs = [{"jobspec": spec, "urgency": 0}] * 500
         client.rpc("job-ingest.submit", {"jobs": jobs})
+    return instance
+
+
+def test_a_damaged_page_is_named_and_repaired(start):
+    instance = instance_with_jobs(start)
     database = instance.state / "jobs.sqlite"
     with sqlite3.connect(database) as connection:
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'jobs'")
@@ -276,10 +282,7 @@ def test_a_damaged_page_is_named_and_repaired(start):
 
 
 def test_a_database_without_its_last_pages_is_repaired(start):
-    with start(*NODES) as instance, Client(instance.uri) as client:
-        spec = from_command(["true", "x" * 100], environment={}, cwd="/")
-        jobs = [{"jobspec": spec, "urgency": 0}] * 500
-        client.rpc("job-ingest.submit", {"jobs": jobs})
+    instance = instance_with_jobs(start)
     database = instance.state / "jobs.sqlite"
     size = database.stat().st_size // PAGE
     os.truncate(database, size // 2 * PAGE)

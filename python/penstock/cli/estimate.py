@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli import planned
 from penstock.cli.arguments import whole
 from penstock.cli.ids import JobIds
-from penstock.cli.planned import Planner, accuracy, by_states
+from penstock.cli.planned import Planner, accuracy, by_states, parts
 from penstock.cli.rows import tell
 from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
@@ -15,9 +15,10 @@ from penstock.jobid import f58
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from penstock.rows import Accuracy, StartEstimate
+    from penstock.rows import Accuracy, Estimates, StartEstimate
+    from penstock.snapshot import SnapshotScheduler
 
 SUMMARY = """Estimate when pending jobs start: the named ones, or the first in the queue.
 
@@ -53,12 +54,13 @@ def main(args: argparse.Namespace) -> int:
         ]
         if queued or not args.id:
             planner = Planner(client, args, "estimate")
-            answer = planner.ask(
-                lambda scheduler: scheduler.estimate(queued or None, max_entries=args.count)
-            )
-            rows[:0] = answer.jobs
-            errors |= answer.errors
-            seen = None if planner.is_snapshot else answer.accuracy
+            estimated: list[StartEstimate] = []
+            for part in parts(queued) if queued else [None]:
+                answer = planner.ask(_query(part, args.count))
+                estimated += answer.jobs
+                errors |= answer.errors
+                seen = None if planner.is_snapshot else answer.accuracy
+            rows[:0] = estimated
     now = args.clock.now()
     titled = not (args.json or args.no_header)
     if titled and rows:
@@ -73,6 +75,10 @@ def main(args: argparse.Namespace) -> int:
     if titled and seen is not None:
         print(accuracy(seen))
     return tell("estimate", errors)
+
+
+def _query(jobs: list[int] | None, count: int) -> Callable[[Client | SnapshotScheduler], Estimates]:
+    return lambda scheduler: scheduler.estimate(jobs, max_entries=count)
 
 
 def _unplanned(answer: Mapping[str, Any]) -> StartEstimate:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import planned
 from penstock.cli.arguments import whole
 from penstock.cli.ids import JobIds
-from penstock.cli.planned import Planner, by_states, expected
+from penstock.cli.planned import Planner, by_states, expected, parts
 from penstock.cli.rows import tell
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
@@ -16,6 +16,10 @@ from penstock.jobid import f58
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
+
+    from penstock.rows import Explained
+    from penstock.snapshot import SnapshotScheduler
 
 SUMMARY = """Explain why jobs are pending: what they request, how much of it is free, what blocks
 them, and when they are expected to start."""
@@ -49,11 +53,11 @@ def main(args: argparse.Namespace) -> int:
         answers, errors = by_states(client, ids)
         queued = [job for job in ids if job in answers and not answers[job]["reason"]]
         if queued:
-            explained = Planner(client, args, "explain").ask(
-                lambda scheduler: scheduler.explain(queued)
-            )
-            answers |= {reason["id"]: {**reason} for reason in explained.reasons}
-            errors |= explained.errors
+            planner = Planner(client, args, "explain")
+            for part in parts(queued):
+                explained = planner.ask(_query(part))
+                answers |= {reason["id"]: {**reason} for reason in explained.reasons}
+                errors |= explained.errors
     if not (ids or args.json):
         print("none of your jobs is pending")
     now = args.clock.now()
@@ -68,6 +72,10 @@ def main(args: argparse.Namespace) -> int:
         if answer.get("start") is not None:
             print(f"    {expected(answer, now)}")
     return tell("explain", errors)
+
+
+def _query(jobs: list[int]) -> Callable[[Client | SnapshotScheduler], Explained]:
+    return lambda scheduler: scheduler.explain(jobs)
 
 
 def _pending(client: Client, most: int) -> list[int]:

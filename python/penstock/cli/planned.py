@@ -14,7 +14,7 @@ from penstock.errors import Error, NotFoundError, RpcError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.client import Client
     from penstock.rows import Accuracy, JobRow
@@ -24,6 +24,16 @@ T = TypeVar("T")
 
 MIN_BAND_STARTS = 10
 """The least number of past starts from which a band is shown; fewer are not significant."""
+
+
+MAX_QUERIED_JOBS = 1000
+"""The most jobs of one request to the scheduler."""
+
+
+def parts(jobs: list[int]) -> Iterator[list[int]]:
+    """The jobs in parts, each for one request to the scheduler."""
+    for first in range(0, len(jobs), MAX_QUERIED_JOBS):
+        yield jobs[first : first + MAX_QUERIED_JOBS]
 
 
 def by_states(

@@ -456,7 +456,8 @@ class Methods:
         """The ids of this user's newest jobs, newest first.
 
         Args:
-            count: The maximum number of ids; None for all.
+            count: The maximum number of ids, at most 1,000; None for that many. `jobs` has the
+                others, page by page.
         """
         payload = {"slice": "[:]" if count is None else f"[:{count}]"}
         return Call(topics.job_manager.HISTORY_GET, payload, ids_reader("jobs"))
@@ -661,9 +662,12 @@ class Methods:
     def explain(self, ids: Iterable[int]) -> Call[Explained]:
         """Asks the scheduler why jobs are pending: numbers, and a sentence.
 
+        Args:
+            ids: At most 1,000 jobs.
+
         Raises:
-            RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's
-                (EPERM).
+            RpcError: the scheduler does not answer this (ENOSYS), or there are too many jobs
+                (EINVAL).
         """
         return Call(topics.sched.EXPLAIN, {"ids": list(ids)}, read_explained)
 
@@ -677,7 +681,7 @@ class Methods:
         submitted.
 
         Args:
-            ids: These jobs; by default the pending ones, in queue order.
+            ids: These jobs, at most 1,000; by default the pending ones, in queue order.
             max_entries: The maximum number of pending jobs; 0 for all, which may take seconds.
 
         Raises:

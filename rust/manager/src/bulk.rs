@@ -30,7 +30,7 @@ pub(crate) trait Operation: std::fmt::Debug + Send {
     /// are deferred.
     fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError>;
 
-    /// Whether the request is about a job, of those that it could name.
+    /// Whether the request changes this job: a job that it does not change is passed over.
     fn concerns(&self, _record: &Record) -> bool {
         true
     }

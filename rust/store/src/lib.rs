@@ -422,7 +422,7 @@ impl Store {
         Ok(events.into_text())
     }
 
-    /// The length of a job's own events, in bytes: those that it shares with others do not count.
+    /// The length of a job's own events, in bytes, without those that it shares with other jobs.
     ///
     /// # Errors
     ///

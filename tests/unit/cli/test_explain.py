@@ -10,7 +10,7 @@ import pytest
 from virtualtime import SteppedClock
 
 from penstock import cli
-from penstock.cli.planned import accuracy
+from penstock.cli.planned import accuracy, parts
 from penstock.cli.text import clock, span
 from penstock.cli.whatif import _complete
 from penstock.errors import Error
@@ -39,6 +39,13 @@ def say(fake):
 
 def requested(fake, topic):
     return fake.wait_for(topic).object()
+
+
+def test_many_jobs_are_explained_and_estimated_in_parts():
+    jobs = list(range(2500))
+    assert [len(part) for part in parts(jobs)] == [1000, 1000, 500]
+    assert [job for part in parts(jobs) for job in part] == jobs
+    assert list(parts([])) == []
 
 
 def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
