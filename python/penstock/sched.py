@@ -89,7 +89,7 @@ def _converse(
     decoder = Decoder()
     scheduler.start()
     watched = [connection, stop]
-    is_registered = False
+    is_registered = has_more = False
     while True:
         if not _send(connection, scheduler):
             return 0
@@ -100,7 +100,7 @@ def _converse(
             return 1
         if scheduler.phase == "stopped":
             return 0
-        sources = readable(watched, _delay(scheduler, clock))
+        sources = readable(watched, 0.0 if has_more else _delay(scheduler, clock))
         if stop in sources:
             watched.remove(stop)
             scheduler.stop()
@@ -116,10 +116,9 @@ def _converse(
             if rejected and not _send_messages(connection, rejected):
                 return 0
             scheduler.handle(batch)
-        while scheduler.schedule(clock.now()):
-            if not _send(connection, scheduler):
-                return 0
-        if _delay(scheduler, clock) == 0:
+        # Estimates are made in parts, with the messages of others between them.
+        has_more = scheduler.schedule(clock.now())
+        if not has_more and _delay(scheduler, clock) == 0:
             now, began = clock.now(), clock.monotonic()
             scheduler.annotate(now)
             scheduler.defer_annotations(now, clock.monotonic() - began)

@@ -312,7 +312,8 @@ class SnapshotScheduler:
             call.topic, call.payload, matchtag=1, userid=OWNER, rolemask=ROLE_OWNER
         )
         self._scheduler.handle(Batch([request]))
-        self._scheduler.schedule(self._snapshot.time)
+        while self._scheduler.schedule(self._snapshot.time):
+            pass
         for message in self._scheduler.take_out():
             if message.kind == "response" and message.topic == call.topic:
                 return call.result(message)

@@ -682,7 +682,8 @@ class Methods:
 
         Args:
             ids: These jobs, at most 1,000; by default the pending ones, in queue order.
-            max_entries: The maximum number of pending jobs; 0 for all, which may take seconds.
+            max_entries: The maximum number of pending jobs; 0 for all, which may take seconds, with
+                other requests served meanwhile.
 
         Raises:
             RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's

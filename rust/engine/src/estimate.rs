@@ -43,7 +43,128 @@ struct ForecastStarts {
     is_whole: bool,
 }
 
+/// Estimates that are made in parts, so that others are served between them: a forecast on a copy of the engine, which
+/// does not change when the engine does.
+#[derive(Debug)]
+pub struct SlicedEstimate {
+    ids: Vec<JobId>,
+    /// The number of `ids` that are in `watched` or have been.
+    listed: usize,
+    /// The jobs that may still start in the forecast.
+    watched: FxHashSet<JobId>,
+    starts: FxHashMap<JobId, f64>,
+    ahead: Forecast,
+    source: StartSource,
+}
+
+/// The source of the starts of a [`SlicedEstimate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StartSource {
+    /// The reservations of the last pass.
+    Reservations,
+    /// The reservations of a pass that is still to be made.
+    NextReservations,
+    /// A forecast from planned end to planned end.
+    Forecast,
+}
+
+impl SlicedEstimate {
+    /// The greatest number of jobs that one part adds to those whose starts are recorded.
+    const MAX_LISTED: usize = 16_384;
+
+    /// The jobs, in the order in which they were named.
+    pub fn ids(&self) -> &[JobId] {
+        &self.ids
+    }
+
+    /// Continues, for at most as many planned ends and decisions as `part` has, one of each at least. Returns whether all
+    /// starts are known that can be.
+    ///
+    /// A pass that makes reservations for all jobs is not divided.
+    pub fn advance(&mut self, part: Horizon) -> bool {
+        match self.source {
+            StartSource::Reservations => return true,
+            StartSource::NextReservations => {
+                let starts = &mut self.starts;
+                let mut none = FxHashSet::default();
+                self.ahead.decisions_left = usize::MAX;
+                self.ahead.pass(&mut none, &mut |_, _, _| {});
+                for id in &self.ids {
+                    if self.ahead.engine.is_running(*id) {
+                        starts.insert(*id, self.ahead.now);
+                    }
+                }
+                self.source = StartSource::Reservations;
+                return true;
+            }
+            StartSource::Forecast => {}
+        }
+        if self.listed < self.ids.len() {
+            let unlisted = self.ids.iter().skip(self.listed).take(Self::MAX_LISTED);
+            self.watched.extend(self.ahead.can_start(unlisted.copied()));
+            self.listed = (self.listed + Self::MAX_LISTED).min(self.ids.len());
+            if self.listed < self.ids.len() {
+                return false;
+            }
+        }
+        self.ahead.decisions_left = part.decisions.max(1);
+        let starts = &mut self.starts;
+        let mut record = |_: &Engine, time: f64, decision: Decision| {
+            if let Decision::Alloc { id, .. } = decision {
+                starts.insert(id, time);
+            }
+        };
+        for _ in 0..part.ends.max(1) {
+            if self.watched.is_empty() || !self.ahead.pass(&mut self.watched, &mut record) {
+                return true;
+            }
+            if self.ahead.decisions_left == 0 {
+                // More may start at the same time.
+                self.ahead.begun = false;
+                return false;
+            }
+        }
+        false
+    }
+
+    /// The expected start of a job, as far as the parts have found it.
+    pub fn start(&self, id: JobId) -> Option<f64> {
+        let start = self.starts.get(&id).copied();
+        start.or_else(|| match self.source {
+            StartSource::Reservations => planned_start(&self.ahead.engine, id),
+            _ => None,
+        })
+    }
+}
+
+/// The reservation of a job.
+fn planned_start(engine: &Engine, id: JobId) -> Option<f64> {
+    engine.reservation(id).filter(|start| start.is_finite())
+}
+
 impl Engine {
+    /// Begins estimates for these jobs that are made in parts, by [`SlicedEstimate::advance`].
+    pub fn begin_estimate(&self, now: f64, ids: Vec<JobId>) -> SlicedEstimate {
+        let source = if self.is_planned(now) {
+            StartSource::Reservations
+        } else if self.keeps_reservations() {
+            StartSource::NextReservations
+        } else {
+            StartSource::Forecast
+        };
+        SlicedEstimate {
+            ids,
+            listed: 0,
+            watched: FxHashSet::default(),
+            starts: FxHashMap::default(),
+            ahead: match source {
+                StartSource::Reservations => Forecast::unchanged(self.clone(), now),
+                _ => Forecast::new(self.clone(), now),
+            },
+            source,
+        }
+    }
+
     /// Estimates for every job in the queue that is not held, in order. The policy runs forward on
     /// a copy in which every job ends at its planned end; an overdue job ends a second from now.
     /// The engine itself is unchanged.
@@ -143,7 +264,7 @@ impl Engine {
     fn reservations(&self, ids: &[JobId]) -> Vec<Estimate> {
         let estimate = |id: &JobId| Estimate {
             id: *id,
-            start: self.reservation(*id).filter(|start| start.is_finite()),
+            start: planned_start(self, *id),
         };
         ids.iter().map(estimate).collect()
     }
@@ -168,6 +289,7 @@ impl Engine {
 }
 
 /// A forecast: a copy of an engine whose time is advanced from planned end to planned end.
+#[derive(Debug)]
 pub(crate) struct Forecast {
     pub engine: Engine,
     /// Its current time, in seconds since the epoch.
@@ -182,6 +304,11 @@ impl Forecast {
     pub fn new(mut engine: Engine, now: f64) -> Self {
         engine.state.jobs.keep_removed_ids();
         engine.state.end_overdue(now + 1.0, now);
+        Self::unchanged(engine, now)
+    }
+
+    /// The state itself, of which nothing but the reservations is read.
+    fn unchanged(engine: Engine, now: f64) -> Self {
         Self {
             engine,
             now,

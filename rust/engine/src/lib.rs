@@ -67,7 +67,7 @@ mod whatif;
 pub use accuracy::{Accuracy, Band, Errors, StartRange};
 pub use engine::{Engine, Options};
 pub use error::Error;
-pub use estimate::{Estimate, Horizon};
+pub use estimate::{Estimate, Horizon, SlicedEstimate};
 pub use explain::{Field, Lack, Nearest, QueueLimit, Reason, RequestUnit, Shortage};
 pub use ids::QueueId;
 pub use job::Job;

@@ -114,6 +114,37 @@ pub struct EstimateResponse<'a> {
     pub errors: BTreeMap<String, String>,
 }
 
+/// The text of an [`EstimateResponse`] that is written job by job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EstimateResponseText {
+    /// JSON values with a comma between them.
+    jobs: Vec<u8>,
+}
+
+impl EstimateResponseText {
+    /// Adds a job.
+    pub fn push(&mut self, job: &Estimate<'_>) {
+        if !self.jobs.is_empty() {
+            self.jobs.push(b',');
+        }
+        // Writing to memory does not fail, and all keys are strings.
+        let _ = serde_json::to_writer(&mut self.jobs, job);
+    }
+
+    /// The payload, with the other members of the response.
+    pub fn into_payload(self, accuracy: Accuracy, errors: BTreeMap<String, String>) -> Vec<u8> {
+        let rest = EstimateResponse {
+            jobs: Vec::new(),
+            accuracy,
+            errors,
+        };
+        let mut payload = rest.to_payload();
+        let begin = b"{\"jobs\":[".len();
+        payload.splice(begin..begin, self.jobs);
+        payload
+    }
+}
+
 /// `sched.what-if`: one hypothetical change, selected by the key that is present.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WhatIfRequest<'a> {

@@ -54,7 +54,10 @@ impl Scheduler {
     }
 
     fn schedule(&mut self, py: Python<'_>, now: f64) -> bool {
-        py.detach(|| schedule(&mut self.0, now))
+        py.detach(|| {
+            let more = schedule(&mut self.0, now);
+            self.0.advance_estimates(now) || more
+        })
     }
 
     fn annotate(&mut self, py: Python<'_>, now: f64) {

@@ -21,6 +21,9 @@ impl Scheduler {
         if is_query(request) {
             return self.queries.push(request.clone());
         }
+        if request.method() == topic::DISCONNECT {
+            return self.estimate_requests.disconnect(request.origin());
+        }
         // RFC 27 is spoken among the instance owner's services only.
         if request.service() == "sched"
             && let Err(error) = request.require_owner()
@@ -36,7 +39,6 @@ impl Scheduler {
             topic::sched::CONFIG_RELOAD => self.reload_config(request),
             topic::sched::FEASIBILITY_CHECK => self.check_feasibility(request),
             topic => match request.method() {
-                topic::DISCONNECT => return,
                 topic::PING => request.echo().map(Some),
                 topic::STATS_GET => Ok(Some(self.stats().to_payload())),
                 _ => Err(RequestError::unknown_method(topic)),

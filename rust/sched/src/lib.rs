@@ -3,7 +3,8 @@
 //!
 //! The same state machine serves inside the daemon, as a process attached to Penstock's socket,
 //! and attached to a Flux broker. [`Scheduler::start`] gives the first messages,
-//! [`Scheduler::handle`] handles one, [`Scheduler::schedule`] runs a pass. Time is an argument.
+//! [`Scheduler::handle`] handles one, [`Scheduler::schedule`] runs a pass and answers queries, [`Scheduler::advance_estimates`] those
+//! that take long, in parts. Time is an argument.
 //!
 //! The handshake; each phase begins with the response that ends the one before:
 //!
@@ -24,6 +25,8 @@ mod annotations;
 mod commit;
 mod dispatch;
 mod error;
+mod estimate_requests;
+mod estimates;
 mod handshake;
 mod pass;
 mod queries;

@@ -1,15 +1,14 @@
 //! Queries of users: why a job is pending, and when it will start.
 //!
-//! They are answered between passes, from the state that the last pass has left.
+//! They are answered between passes, from the state that the last pass has left; estimates in parts
+//! ([`Scheduler::advance_estimates`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_engine::{Band, Engine, Field, Horizon, Policy, Reason};
 use penstock_flux::errno::{EAGAIN, EIO};
 use penstock_flux::resource::SchedStatusResponse;
-use penstock_flux::sched::{
-    Accuracy, Estimate, EstimateResponse, ExplainResponse, Explanation, JobsRequest, StartEstimate,
-};
+use penstock_flux::sched::{Accuracy, ExplainResponse, Explanation, JobsRequest, StartEstimate};
 use penstock_flux::{Credentials, Json, Payload, RequestError, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -28,7 +27,7 @@ const MAX_QUERIED_JOBS: usize = 1000;
 
 /// The horizon of `sched.explain` for the start of a job without a reservation: some
 /// milliseconds, whatever the length of the queue.
-fn explain_horizon(policy: Policy) -> Horizon {
+pub(crate) fn explain_horizon(policy: Policy) -> Horizon {
     let ends = match policy {
         Policy::Fcfs | Policy::Easy => 256,
         // Each pass recomputes all reservations.
@@ -60,6 +59,10 @@ impl Scheduler {
     /// Answers the queries that have arrived since the last call.
     pub(crate) fn answer_queries(&mut self, now: f64) {
         for request in std::mem::take(&mut self.queries) {
+            if request.topic() == topic::sched::ESTIMATE {
+                self.estimate_requests.await_turn(request);
+                continue;
+            }
             let reply = self.query(&request, now);
             self.reply(&request, reply);
         }
@@ -74,10 +77,6 @@ impl Scheduler {
             topic::sched::EXPLAIN => {
                 let request = request.read_request()?;
                 self.explain(request, sender, now)?.to_payload()
-            }
-            topic::sched::ESTIMATE => {
-                let request = request.read_request()?;
-                self.estimate(request, sender, now)?.to_payload()
             }
             topic::sched::RESOURCE_STATUS => self.resource_status()?,
             _ => self.what_if(&request.read_request()?, sender, now)?,
@@ -103,7 +102,7 @@ impl Scheduler {
     }
 
     /// Splits jobs into those that the sender may query, and errors for the others.
-    fn queryable(
+    pub(crate) fn queryable(
         &self,
         ids: Vec<JobId>,
         sender: Credentials,
@@ -166,44 +165,6 @@ impl Scheduler {
         })
     }
 
-    fn estimate(
-        &mut self,
-        request: JobsRequest,
-        sender: Credentials,
-        now: f64,
-    ) -> Result<EstimateResponse<'static>, RequestError> {
-        let max_jobs = request.max_entries;
-        let (ids, errors) = if let Some(ids) = request.into_ids() {
-            self.queryable(ids, sender)?
-        } else {
-            sender.require_owner("sched.estimate without `ids`")?;
-            (self.first_queued(max_jobs), BTreeMap::new())
-        };
-        let estimates = self.estimates(&ids, now);
-        let band = self.accuracy.band();
-        let unknown = ids.iter().zip(&estimates);
-        let unknown = unknown.filter(|(_, estimate)| estimate.is_none());
-        let unknown: Vec<JobId> = unknown.map(|(id, _)| *id).collect();
-        let mut reasons = self.reasons(&unknown, now).into_iter();
-        let jobs = ids.into_iter().zip(estimates).map(|(id, estimate)| {
-            let reason = match estimate {
-                None => reasons.next(),
-                Some(_) => None,
-            };
-            let sentence = |reason: Reason| reason.sentence(now, &job_name);
-            Estimate {
-                id,
-                reason: reason.map(|reason| reason.map_or_else(String::new, sentence).into()),
-                start: self.start_estimate(id, now, estimate, band),
-            }
-        });
-        Ok(EstimateResponse {
-            jobs: jobs.collect(),
-            accuracy: self.accuracy(),
-            errors,
-        })
-    }
-
     /// Why jobs are pending; `None` for one that is not.
     fn reasons(&mut self, ids: &[JobId], now: f64) -> Vec<Option<Reason>> {
         match &mut self.engine {
@@ -238,14 +199,17 @@ impl Scheduler {
     }
 
     /// An estimated start with its band; it is remembered, to be compared with the start.
-    fn start_estimate(
+    pub(crate) fn start_estimate(
         &mut self,
         id: JobId,
         now: f64,
         estimate: Option<f64>,
         band: Option<Band>,
     ) -> StartEstimate {
-        if let Some(start) = estimate {
+        let is_queued = |engine: &Engine| engine.is_queued(id);
+        if let Some(start) = estimate
+            && self.engine.as_ref().is_some_and(is_queued)
+        {
             self.accuracy.expect(id, now, start);
         }
         let range = estimate.zip(band);
@@ -294,7 +258,7 @@ impl Scheduler {
     }
 
     /// The first jobs of the queue, at most `max_jobs`; 0 or none for all.
-    fn first_queued(&mut self, max_jobs: Option<u64>) -> Vec<JobId> {
+    pub(crate) fn first_queued(&mut self, max_jobs: Option<u64>) -> Vec<JobId> {
         let max_jobs = usize::try_from(max_jobs.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut ids = self
             .engine

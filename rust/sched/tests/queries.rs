@@ -179,6 +179,90 @@ fn explain_looks_a_limited_number_of_ends_ahead_and_estimate_all() {
     assert_eq!(answer["jobs"][0]["start"], 1060.0 + 299.0 * 60.0);
 }
 
+/// Sends a request of the owner to be answered later.
+fn send(bench: &mut Bench, matchtag: u32, origin: &[u8], topic: &str, payload: &Value) {
+    let mut request = Message::request(topic, &payload.to_string()).with_matchtag(matchtag);
+    request.rolemask = OWNER;
+    request.push_route(origin);
+    bench.scheduler.handle(&request);
+}
+
+#[test]
+fn an_estimate_of_a_long_queue_is_made_in_parts_with_other_queries_between() {
+    const JOBS: u64 = 3000;
+    let mut bench = busy(JOBS);
+    send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
+    send(
+        &mut bench,
+        2,
+        b"b",
+        "sched.estimate",
+        &json!({"id": 2 + JOBS}),
+    );
+    let mut parts = 0;
+    let mut answers = Vec::new();
+    loop {
+        // Other jobs end and start meanwhile, which does not change the estimates.
+        if parts == 3 {
+            send(
+                &mut bench,
+                0,
+                b"manager",
+                "sched.free",
+                &json!({"id": 1, "R": inventory(), "final": true}),
+            );
+            bench.scheduler.schedule(1000.0);
+            let out = bench.scheduler.take_out();
+            bench.outstanding.extend(out);
+            break;
+        }
+        bench.scheduler.schedule(1000.0);
+        assert!(bench.scheduler.advance_estimates(1000.0));
+        assert_eq!(bench.scheduler.take_out(), []);
+        send(&mut bench, 3, b"c", "sched.explain", &json!({"id": 4}));
+        bench.scheduler.schedule(1000.0);
+        let explained = bench.scheduler.take_out();
+        assert_eq!(body(&explained[0])["jobs"][0]["id"], 4);
+        parts += 1;
+    }
+    bench.commit();
+    while bench.scheduler.advance_estimates(1000.0) {
+        answers.extend(bench.scheduler.take_out());
+    }
+    answers.extend(bench.scheduler.take_out());
+    answers.extend(bench.take_responses());
+    answers.retain(|answer| answer.topic() == "sched.estimate");
+    assert_eq!(answers.len(), 2);
+    let jobs = body(&answers[0])["jobs"].clone();
+    let start = |position: u64| 1060.0 + f64::from(u32::try_from(position / 2).unwrap()) * 60.0;
+    let expected = (0..JOBS).map(|position| json!({"id": 3 + position, "start": start(position)}));
+    assert_eq!(jobs, expected.collect::<Value>());
+    assert_eq!(body(&answers[1])["jobs"][0]["id"], 2 + JOBS);
+}
+
+#[test]
+fn jobs_without_an_estimate_have_reasons_and_a_disconnect_drops_requests() {
+    let mut bench = busy(600);
+    bench.answer("resource.acquire", &json!({"down": "0-1"}));
+    let all = owner(&mut bench, "sched.estimate", &json!({}));
+    let jobs = all["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 600);
+    for job in jobs {
+        assert_eq!(job["start"], Value::Null);
+        assert!(!job["reason"].as_str().unwrap().is_empty());
+    }
+    for origin in [b"a", b"b"] {
+        send(&mut bench, 1, origin, "sched.estimate", &json!({}));
+    }
+    bench.scheduler.schedule(1000.0);
+    assert!(bench.scheduler.advance_estimates(1000.0));
+    for origin in [b"a", b"b"] {
+        send(&mut bench, 0, origin, "sched.disconnect", &json!({}));
+    }
+    assert!(!bench.scheduler.advance_estimates(1000.0));
+    assert_eq!(bench.scheduler.take_out(), []);
+}
+
 #[test]
 fn a_what_if_query_changes_nothing() {
     let mut bench = busy(2);

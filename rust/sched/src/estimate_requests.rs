@@ -1,0 +1,52 @@
+//! The requests for estimates: one is in progress, the others wait for their turn.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_engine::{Band, Engine, SlicedEstimate};
+use penstock_flux::sched::EstimateResponseText;
+use penstock_wire::Message;
+
+/// An estimate in progress.
+#[derive(Debug)]
+pub(crate) struct OpenEstimate {
+    /// The request without its payload.
+    pub request: Message,
+    pub errors: BTreeMap<String, String>,
+    /// When it began, in seconds since the epoch.
+    pub now: f64,
+    /// The state then, for the reasons of jobs without an estimate.
+    pub snapshot: Engine,
+    pub band: Option<Band>,
+    pub starts: SlicedEstimate,
+    /// Whether all starts are known.
+    pub is_forecast: bool,
+    /// The number of jobs that the response has.
+    pub written: usize,
+    pub response: EstimateResponseText,
+}
+
+/// The requests, in the order of their arrival.
+#[derive(Debug, Default)]
+pub(crate) struct EstimateRequests {
+    pub open: Option<Box<OpenEstimate>>,
+    pub waiting: VecDeque<Message>,
+}
+
+impl EstimateRequests {
+    pub fn await_turn(&mut self, request: Message) {
+        self.waiting.push_back(request);
+    }
+
+    /// Drops the requests of a peer that has disconnected.
+    pub fn disconnect(&mut self, origin: Option<&[u8]>) {
+        if origin.is_none() {
+            return;
+        }
+        self.waiting.retain(|request| request.origin() != origin);
+        if let Some(open) = &self.open
+            && open.request.origin() == origin
+        {
+            self.open = None;
+        }
+    }
+}
