@@ -58,7 +58,7 @@ def test_exceptions_are_raised_with_type_severity_and_note(sim):
     assert 'note="hot"' in text
     assert info(sim, first)["status"] == "RUN"
     done = sim.penstock("job", "raise", "-m", "over", "-", stdin=f"{first} {second}")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 jobs got the exception\n", "")
     sim.penstock("wait", first, second)
     assert [info(sim, job)["status"] for job in (first, second)] == ["CANCELED"] * 2
     failed = sim.penstock("raise", "ƒ1", first)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import userid
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import tell
+from penstock.cli.rows import count_text, show_count, tell
 from penstock.client import Client
 from penstock.errors import UsageError
 
@@ -46,10 +46,13 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(f"unknown state `{unknown[0]}`: expected {', '.join(STATES)}")
     with Client() as client:
         if args.id:
-            return tell("cancel", client.cancel(args.id, note=args.message).errors)
+            count, errors = client.cancel(args.id, note=args.message)
+            if not args.quiet:
+                show_count(args.id, count, "cancelled")
+            return tell("cancel", errors)
         count, errors = _cancel_many(client, args, states)
     if not args.quiet:
-        print(f"{count} {'job' if count == 1 else 'jobs'} cancelled")
+        print(count_text(count, "cancelled"))
     return tell("cancel", errors)
 
 

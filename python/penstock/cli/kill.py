@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import signum
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import tell
+from penstock.cli.rows import show_count, tell
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -34,4 +34,6 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        return tell("kill", client.kill(args.id, args.signal).errors)
+        count, errors = client.kill(args.id, args.signal)
+    show_count(args.id, count, "signalled")
+    return tell("kill", errors)

@@ -12,7 +12,7 @@ from penstock.errors import JobspecError
 from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from penstock.rows import JobRow
 
@@ -106,6 +106,17 @@ def tell(verb: str, errors: Mapping[int, str]) -> int:
         rest = text.removeprefix(f"job {name} ").replace(f"no job {name}", "no such job")
         print(f"penstock {verb}: {id_text(job)}: {safe(with_suggestion(rest))}", file=sys.stderr)
     return 1 if errors else 0
+
+
+def show_count(jobs: Collection[int], count: int, done: str) -> None:
+    """Prints how many of several named jobs were changed, such as `2 jobs cancelled`."""
+    if len(jobs) > 1:
+        print(count_text(count, done))
+
+
+def count_text(count: int, done: str) -> str:
+    """A number of jobs and what was done with them, such as `1 job cancelled`."""
+    return f"{count} {'job' if count == 1 else 'jobs'} {done}"
 
 
 def job_id(text: str) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._core import parse_duration
+from penstock._core import topic as topics
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import tell
+from penstock.cli.rows import show_count, tell
 from penstock.client import Client
+from penstock.client.methods import Methods
+from penstock.client.responses import expect
 from penstock.errors import Error, RpcError
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ SUMMARY = """Change the time limit of pending or running jobs.
 
 `duration=2h` sets it, `duration=+30m` and `duration=-30m` change it, `duration=inf` removes it.
 A plain number is in seconds (RFC 23)."""
+
+
+# Jobs whose requests are sent together: others are served between two such parts.
+JOBS_PER_PART = 250
 
 
 class Change(NamedTuple):
@@ -74,15 +81,37 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     errors: dict[int, str] = {}
+    jobs = list(dict.fromkeys(args.id))
     with Client() as client:
-        for job in args.id:
+        for first in range(0, len(jobs), JOBS_PER_PART):
+            errors |= _update(client, jobs[first : first + JOBS_PER_PART], args.change)
+    show_count(jobs, len(jobs) - len(errors), "updated")
+    return tell("update", errors)
+
+
+def _update(client: Client, jobs: list[int], change: Change) -> dict[int, str]:
+    """Updates jobs by requests that are sent together; returns the errors."""
+    errors: dict[int, str] = {}
+    durations = dict.fromkeys(jobs, 0.0)
+    if change.sign:
+        requests = [{"id": job, "attrs": ["duration"]} for job in jobs]
+        rows = client.call_many(topics.job_list.LIST_ID, requests)
+        for job, response in zip(jobs, rows, strict=True):
+            if isinstance(response, RpcError):
+                errors[job] = response.strerror or str(response)
+            else:
+                durations[job] = expect(expect(response, "job", dict), "duration", float)
+    changes: dict[int, Any] = {}
+    for job in jobs:
+        if job not in errors:
             try:
-                duration = client.job_row(job)["duration"] if args.change.sign else 0.0
-                client.update(job, duration=args.change.applied(duration))
-            except RpcError as error:
-                errors[job] = error.strerror or str(error)
-            except ConnectionError:
-                raise
+                duration = change.applied(durations[job])
             except Error as error:
                 errors[job] = str(error)
-    return tell("update", errors)
+            else:
+                changes[job] = Methods.update.call(job, duration=duration).payload
+    responses = client.call_many(topics.job_manager.UPDATE, changes.values())
+    for job, response in zip(changes, responses, strict=True):
+        if isinstance(response, RpcError):
+            errors[job] = response.strerror or str(response)
+    return errors

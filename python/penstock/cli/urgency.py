@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import urgency
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import tell
+from penstock.cli.rows import show_count, tell
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -29,4 +29,6 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        return tell("urgency", client.urgency(args.id, args.urgency).errors)
+        count, errors = client.urgency(args.id, args.urgency)
+    show_count(args.id, count, "changed")
+    return tell("urgency", errors)

@@ -15,6 +15,7 @@ from virtualtime import SteppedClock
 
 from penstock.cli import main
 from penstock.cli.jobs import since
+from penstock.jobid import f58
 
 BULK_RESPONSE = {"count": 1, "errors": {}}
 PARTIAL_RESPONSE = {"count": 1, "errors": {"1": "no job ƒ2"}}
@@ -95,10 +96,11 @@ def test_rejections_are_printed_job_by_job(fake, say, capsys):
     say("job-manager.urgency", PARTIAL_RESPONSE)
     assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
     assert requested(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
-    assert capsys.readouterr() == ("", "penstock urgency: ƒ2: no such job\n")
+    assert capsys.readouterr() == ("1 job changed\n", "penstock urgency: ƒ2: no such job\n")
     say("job-manager.urgency", BULK_RESPONSE)
     assert main(["urgency", "ƒ2", "hold"]) == 0
     assert requested(fake, "job-manager.urgency")["urgency"] == 0
+    assert capsys.readouterr() == ("", "")
     say("job-manager.kill", {"count": 0, "errors": {"1": "job ƒ2 is not running"}})
     assert main(["kill", "ƒ2"]) == 1
     assert capsys.readouterr().err == "penstock kill: ƒ2: is not running\n"
@@ -156,8 +158,52 @@ def test_a_rejected_update_does_not_affect_others(fake, capsys):
 
     fake.methods["job-manager.update"] = update
     assert main(["update", "ƒ2", "ƒ3", "duration=1h"]) == 1
-    assert capsys.readouterr().err == "penstock update: ƒ2: no\n"
+    assert capsys.readouterr() == ("1 job updated\n", "penstock update: ƒ2: no\n")
     assert [requested(fake, "job-manager.update")["id"] for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "topic", "done"),
+    [
+        (["urgency", "{}", "3"], "urgency", "changed"),
+        (["cancel", "{}"], "raise", "cancelled"),
+        (["raise", "-s2", "-tx", "{}"], "raise", "got the exception"),
+        (["kill", "{}"], "kill", "signalled"),
+    ],
+)
+def test_the_number_of_changed_jobs_is_printed_if_several_are_named(
+    fake, say, capsys, words, topic, done
+):
+    def run(*jobs):
+        args = [job for word in words for job in (jobs if word == "{}" else [word])]
+        code = main(args)
+        return code, capsys.readouterr().out
+
+    say(f"job-manager.{topic}", {"count": 2, "errors": {}})
+    assert run("ƒ2", "ƒ3") == (0, f"2 jobs {done}\n")
+    say(f"job-manager.{topic}", {"count": 1, "errors": {}})
+    assert run("ƒ2") == (0, "")
+
+
+def test_many_updates_are_sent_in_parts(fake, capsys):
+    def rows(request):
+        job = request.object()["id"]
+        if job == 3:
+            yield request.respond(errnum=errno.ENOENT, errtext="no job ƒ4")
+        else:
+            yield request.respond({"job": {"id": job, "duration": 60.0 * (job != 5)}})
+
+    fake.methods["job-list.list-id"] = rows
+    fake.methods["job-manager.update"] = lambda request: [request.respond()]
+    jobs = range(1, 601)
+    assert main(["update", *map(f58, jobs), "duration=+1m"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "598 jobs updated\n"
+    assert [line.split(":")[1:2] for line in err.splitlines()] == [[" ƒ4"], [" ƒ6"]]
+    topics = received_topics(fake)
+    assert topics.count("job-manager.update") == 598
+    # The first part is updated before the second one is read.
+    assert topics.index("job-manager.update") == 250
 
 
 def test_purging_is_shown_before_it_is_done(fake, say, capsys):
