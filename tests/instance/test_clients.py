@@ -19,7 +19,7 @@ from tests.instance.conftest import kill
 
 from penstock.aclient import connect
 from penstock.client import Client
-from penstock.errors import RpcError
+from penstock.errors import JobspecError, RpcError
 from penstock.jobspec import from_command
 
 
@@ -131,8 +131,25 @@ def test_a_long_list_is_submitted_whole_and_in_order(start, library):
     with start("--nodes=1", "--exec=sim") as instance, Client(instance.uri) as client:
         assert client.submit_many(named(LONG_LIST), token="list") == results
         with pytest.raises(RpcError, match="token `list` names another submission"):
-            raise client.submit_many(named(LONG_LIST - 1), token="list")[0]
+            client.submit_many(named(LONG_LIST - 1), token="list")
         assert len(client.job_rows()) == LONG_LIST
+
+
+def test_an_invalid_jobspec_rejects_a_list_whatever_its_length(start):
+    with start("--nodes=1", "--exec=sim") as instance, Client(instance.uri) as client:
+        for length in (10, LONG_LIST):
+            jobs = list(named(length))
+            for position in (3, length - 1):
+                jobs[position] = {"jobspec": {**jobs[0]["jobspec"], "version": 2}}
+            with pytest.raises(RpcError, match=rf"jobs\[3,{length - 1}\]: ") as caught:
+                client.submit_many(jobs)
+            assert caught.value.errno == errno.EINVAL
+            # Neither of these is sent whole: the connection is used further.
+            jobs[length - 2] = {"jobspec": {"bad": object()}}
+            with pytest.raises(JobspecError, match=rf"jobs\[{length - 2}\]: "):
+                client.submit_many(jobs)
+            assert client.job_rows() == []
+        assert len(client.submit_many(named(3))) == 3
 
 
 def test_a_list_whose_source_fails_is_not_submitted(start):
@@ -198,9 +215,11 @@ def test_jobs_over_the_trio_client(start):
                 bad = {**spec, "version": 2}
                 job = await client.submit(spec)
                 more = await client.submit(spec, count=2)
-                (one,), error = await client.submit_many([{"jobspec": spec}, {"jobspec": bad}])
-                assert isinstance(error, RpcError)
+                with pytest.raises(RpcError, match=r"jobs\[1\]: "):
+                    await client.submit_many([{"jobspec": spec}, {"jobspec": bad}])
+                ((one,),) = await client.submit_many([{"jobspec": spec}])
                 ids = [job, *more, one]
+                assert len(await client.job_rows()) == len(ids)
                 done, errors = await client.cancel([*ids, 1], note="enough")
                 assert (done, errors) == (len(ids), {1: "no job ƒ2"})
                 rows = [row async for row in client.wait_rows(ids)]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from penstock.client import Client
+from penstock.errors import RpcError
 from penstock.jobspec import from_command
 
 EVIL = "ev\x1b[31mil\nƒrow2 root \x9b\x7f"
@@ -64,9 +65,10 @@ def test_exception_notes_are_escaped(sim):
     assert done.returncode == 1
     with Client(sim.uri) as client:
         spec = from_command(["true"], queue=EVIL, environment={}, cwd="/")
-        (error,) = client.submit_many([{"jobspec": spec}])
+        with pytest.raises(RpcError) as caught:
+            client.submit_many([{"jobspec": spec}])
     done = sim.penstock("submit", "-q", EVIL, "true")
-    assert EVIL in error.strerror
+    assert EVIL in caught.value.strerror
     assert all(line.isprintable() for line in done.stderr.split("\n"))
     # A request with a jobspec for each copy.
     options = ["--cc=1-2", "--dependency=begin-time:{cc}", "-q", EVIL]

@@ -90,8 +90,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     with Client() as client:
         feasibility.check(client, args, specs)
-        jobs, code = submit(client, specs, args.urgency)
-        return max(code, follow(client, "batch", args, jobs))
+        jobs = submit(client, specs, args.urgency)
+        return follow(client, "batch", args, jobs)
 
 
 def _script(words: list[str], *, wrap: bool) -> tuple[str, bytes]:

@@ -148,8 +148,8 @@ def main(args: argparse.Namespace) -> int:
         ]
     with Client() as client:
         feasibility.check(client, args, [job["jobspec"] for job in submissions])
-        ids, code = submit_jobs(client, "bulksubmit", submissions)
-        return max(code, follow(client, "bulksubmit", args, ids))
+        ids = submit_jobs(client, submissions)
+        return follow(client, "bulksubmit", args, ids)
 
 
 class _OptionParser:

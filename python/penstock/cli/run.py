@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         attachment.reads_input = not is_copied and (args.pty or args.input is None)
         attachment.cancels_at_once = not terminal.is_terminal()
         with attachment.handling_signals():
-            ids, code = submit(client, specs, args.urgency)
+            ids = submit(client, specs, args.urgency)
             show_ids("run", args, ids)
             attachment.begin(ids)
             # Of copies each has another reason.
@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
                 else nullcontext()
             )
             with notice:
-                return max(code, attachment.run())
+                return attachment.run()
 
 
 def _streams(args: argparse.Namespace) -> dict[str, Any]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
-from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import SUBMIT_WAITABLE
 from penstock.cli import feasibility, joboptions
 from penstock.cli.progress import Progress
 from penstock.cli.rows import exit_code
-from penstock.cli.text import id_text, id_texts, json_text, safe
+from penstock.cli.text import id_text, id_texts, json_text
 from penstock.client import Client
-from penstock.errors import RpcError, UsageError
-from penstock.suggestion import with_suggestion
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -147,10 +146,10 @@ def main(args: argparse.Namespace) -> int:
         feasibility.check(client, args, specs)
         ids: Sequence[int]
         if template is None or copies is None:
-            ids, code = submit(client, specs, args.urgency, args.flags, args.token)
+            ids = submit(client, specs, args.urgency, args.flags, args.token)
         else:
-            ids, code = submit_copies(client, template, copies, args), 0
-        return max(code, follow(client, "submit", args, ids))
+            ids = submit_copies(client, template, copies, args)
+        return follow(client, "submit", args, ids)
 
 
 def submit_copies(
@@ -168,38 +167,18 @@ def submit(
     urgency: int,
     flags: int = 0,
     token: str | None = None,
-) -> tuple[list[int], int]:
-    """Submits jobspecs in one request; prints the errors, and of how many jobs each is.
-
-    Returns:
-        The ids, and 1 if any was rejected.
-    """
+) -> list[int]:
+    """Submits jobspecs in one request; returns the ids."""
     jobs: list[Submission] = [
         {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
     ]
-    return submit_jobs(client, "submit", jobs, token)
+    return submit_jobs(client, jobs, token)
 
 
-def submit_jobs(
-    client: Client, verb: str, jobs: list[Submission], token: str | None = None
-) -> tuple[list[int], int]:
-    """Submits jobs in one request; prints the errors, and of how many jobs each is.
-
-    Returns:
-        The ids, and 1 if any was rejected.
-    """
+def submit_jobs(client: Client, jobs: list[Submission], token: str | None = None) -> list[int]:
+    """Submits jobs in one request; returns the ids."""
     if len(jobs) == 1:
         job = jobs[0]
         urgency, flags = job["urgency"], job.get("flags", 0)
-        return [client.submit(job["jobspec"], urgency=urgency, flags=flags, token=token)], 0
-    ids: list[int] = []
-    errors: Counter[str] = Counter()
-    for result in client.submit_many(jobs, token=token):
-        if isinstance(result, list):
-            ids += result
-        else:
-            errors[str(result.strerror if isinstance(result, RpcError) else result)] += 1
-    for text, count in errors.items():
-        jobs_text = f"{count} jobs: " if count > 1 else ""
-        print(f"penstock {verb}: {jobs_text}{safe(with_suggestion(text))}", file=sys.stderr)
-    return ids, 1 if errors else 0
+        return [client.submit(job["jobspec"], urgency=urgency, flags=flags, token=token)]
+    return list(chain.from_iterable(client.submit_many(jobs, token=token)))

@@ -272,34 +272,44 @@ def submit(
 def submit_batch(
     jobs: Iterable[bytes], token: str | None = None
 ) -> Call[list[list[JobId] | RpcError] | RpcError]:
-    """The submission of several encoded jobs in one request, by default with a new token.
+    """The submission of several unrelated, encoded jobs in one request.
 
-    The result has one item for each job; it is an error if the whole request was rejected.
+    By default it has a new token.
+
+    The result has one item for each job, its ids or its error; it is an error if the whole request
+    was rejected.
     """
-    payload = _list_payload(jobs, new_token() if token is None else token)
+    token = new_token() if token is None else token
+    payload = _list_payload(jobs, token, b'"independent":true,')
     return Call(
         topics.job_ingest.SUBMIT, payload, read_results, lambda error: error, is_idempotent=True
     )
 
 
 def submit_list(
-    jobs: Iterable[bytes], token: str, positions: Sequence[int]
+    jobs: Iterable[bytes], token: str, count: int
 ) -> Call[list[list[JobId] | RpcError]]:
-    """The same as the only request of a list, with the positions of the jobs in it."""
+    """The submission of a list of so many encoded jobs in one request."""
 
     def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
-        return _checked_count(read_results(response), positions)
+        return _checked_count(read_results(response), count)
 
     return Call(topics.job_ingest.SUBMIT, _list_payload(jobs, token), read)
 
 
+def abort_list(token: str, part: int) -> Call[list[list[JobId] | RpcError]]:
+    """The request in place of a part with which the list is given up; the response is an error."""
+    start = f'"part":{part},"abort":true,'.encode()
+    return Call(topics.job_ingest.SUBMIT_PART, _list_payload((), token, start), read_part_results)
+
+
 def submit_part(
-    jobs: Iterable[bytes], token: str, part: int, positions: Sequence[int], *, more: bool
+    jobs: Iterable[bytes], token: str, part: int, count: int, *, more: bool
 ) -> Call[list[list[JobId] | RpcError]]:
-    """A part of the submission of encoded jobs, with their positions in the list."""
+    """A part of the submission of a list, with so many encoded jobs."""
 
     def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
-        return _checked_count(read_part_results(response), positions)
+        return _checked_count(read_part_results(response), count)
 
     start = {"part": part, "more": True} if more else {"part": part}
     payload = _list_payload(jobs, token, _ENCODER.encode(start)[1:-1].encode() + b",")
@@ -312,10 +322,10 @@ def _list_payload(jobs: Iterable[bytes], token: str, start: bytes = b"") -> byte
 
 
 def _checked_count(
-    results: list[list[JobId] | RpcError], positions: Sequence[int]
+    results: list[list[JobId] | RpcError], count: int
 ) -> list[list[JobId] | RpcError]:
-    if len(results) != len(positions):
-        raise WireError(f"`results`: expected {len(positions)} of them, found {len(results)}")
+    if len(results) != count:
+        raise WireError(f"`results`: expected {count} of them, found {len(results)}")
     return results
 
 
@@ -331,7 +341,8 @@ class SubmissionList:
         token: Names the submission, by default with a new one.
 
     Attributes:
-        errors: By its position, the error of each job that cannot be sent.
+        errors: By its position, the error of each job that cannot be sent. The list is given up at
+            the first ones.
     """
 
     def __init__(
@@ -347,10 +358,8 @@ class SubmissionList:
         self._job_limit = job_limit
         self._token = new_token() if token is None else token
         self.errors: dict[int, JobspecError] = {}
-        # The number of jobs that have been taken.
-        self._taken = 0
-        # Of each part the positions of its jobs.
-        self._positions: list[list[int]] = []
+        # Of each part the number of its jobs.
+        self._counts: list[int] = []
         self._calls: list[Call[list[list[JobId] | RpcError]]] = []
         self._new_calls = self._encode()
 
@@ -365,21 +374,27 @@ class SubmissionList:
 
     def results(
         self, part_results: list[list[list[JobId] | RpcError]] | RpcError
-    ) -> list[list[JobId] | RpcError | JobspecError]:
-        """The ids or the error of each job, in the order of submission.
+    ) -> list[list[JobId]]:
+        """The ids of each job, in the order of submission.
 
         Args:
             part_results: Of each part its results, or the error that rejects all of them.
+
+        Raises:
+            JobspecError: jobs of the list cannot be sent.
+            RpcError: the list is rejected.
         """
+        if self.errors:
+            reasons = "; ".join(f"jobs[{at}]: {error}" for at, error in self.errors.items())
+            raise JobspecError(f"no job is submitted: {reasons}")
         if isinstance(part_results, RpcError):
-            total = self._taken + sum(1 for _ in self._jobs)
-            return [self.errors.get(position, part_results) for position in range(total)]
-        jobs: Iterable[list[JobId] | RpcError] = chain.from_iterable(part_results)
-        if not self.errors:
-            return list(jobs)
-        found: dict[int, list[JobId] | RpcError | JobspecError] = {**self.errors}
-        found |= zip(chain.from_iterable(self._positions), jobs, strict=True)
-        return [found[position] for position in range(len(found))]
+            raise part_results
+        found: list[list[JobId]] = []
+        for result in chain.from_iterable(part_results):
+            if isinstance(result, RpcError):
+                raise result
+            found.append(result)
+        return found
 
     def _encode(self) -> Iterator[Call[list[list[JobId] | RpcError]]]:
         """The requests. A part is sent when there is another one, or none."""
@@ -387,26 +402,27 @@ class SubmissionList:
         part = 0
         for encoded in self._encoded_parts():
             if waiting:
-                yield submit_part(waiting, self._token, part, self._positions[part], more=True)
+                yield submit_part(waiting, self._token, part, self._counts[part], more=True)
                 part += 1
             waiting = encoded
-        if part:
-            yield submit_part(waiting, self._token, part, self._positions[part], more=False)
+        if self.errors:
+            if part:
+                yield abort_list(self._token, part)
+        elif part:
+            yield submit_part(waiting, self._token, part, self._counts[part], more=False)
         elif waiting:
-            yield submit_list(waiting, self._token, self._positions[0])
+            yield submit_list(waiting, self._token, self._counts[0])
 
     def _encoded_parts(self) -> Iterator[list[bytes]]:
-        """The encoded jobs of each part."""
-        positions: list[int] = []
+        """The encoded jobs of each part, until there are jobs that cannot be sent."""
         encoded: list[bytes] = []
-        size = 0
-        while chunk := list(islice(self._jobs, JOBS_PER_CHUNK)):
-            self._taken += len(chunk)
+        jobs = size = 0
+        while not self.errors and (chunk := list(islice(self._jobs, JOBS_PER_CHUNK))):
             left = min(self._limit - size, self._job_limit)
             text = _encoded_chunk([job for _, job in chunk], left)
             if text is not None:
-                positions += [position for position, _ in chunk]
                 encoded.append(text)
+                jobs += len(chunk)
                 size += len(text) + 1
                 continue
             for position, job in chunk:
@@ -416,20 +432,20 @@ class SubmissionList:
                     self.errors[position] = error
                     continue
                 if encoded and size + len(text) > self._limit:
-                    self._positions.append(positions)
+                    self._counts.append(jobs)
                     yield encoded
-                    positions, encoded, size = [], [], 0
-                positions.append(position)
+                    encoded, jobs, size = [], 0, 0
                 encoded.append(text)
+                jobs += 1
                 size += len(text) + 1
         if encoded:
-            self._positions.append(positions)
+            self._counts.append(jobs)
             yield encoded
 
 
 def submission_list(
     jobs: Iterable[Submission], *, limit: int = PART_BYTES, token: str | None = None
-) -> Pipeline[list[list[JobId] | RpcError | JobspecError]]:
+) -> Pipeline[list[list[JobId]]]:
     """The submission of many jobs."""
     listed = SubmissionList(jobs, limit=limit, token=token)
     return Pipeline(listed, listed.results, PARTS_IN_FLIGHT)

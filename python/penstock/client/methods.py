@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
     from penstock._core import IDset
     from penstock.client.calls import Merge, Payload
-    from penstock.errors import JobspecError, RpcError
+    from penstock.errors import RpcError
     from penstock.job import Job
     from penstock.jobid import JobId
     from penstock.rows import (
@@ -273,8 +273,8 @@ class Methods:
     @pipelined
     def submit_many(
         self, jobs: Iterable[Submission], *, token: str | None = None
-    ) -> Pipeline[list[list[JobId] | RpcError | JobspecError]]:
-        """Submits many jobspecs as one submission: its jobs appear together.
+    ) -> Pipeline[list[list[JobId]]]:
+        """Submits many jobspecs as one submission: its jobs appear together, or none does.
 
         A long list is sent in parts, so that the instance stores jobs while others are encoded. It
         is submitted with the last part; if the client ends before, no job is.
@@ -284,9 +284,13 @@ class Methods:
             token: Names the submission, as that of `submit` does.
 
         Returns:
-            For each the list of its ids, or its error: an invalid jobspec does not affect the
-            others. `RpcError` is the instance's, `JobspecError` that of one that cannot be sent. If
-            the instance rejects the submission, each job has the error.
+            For each the list of its ids.
+
+        Raises:
+            JobspecError: jobspecs have no JSON form, or exceed the size limit.
+            RpcError: jobspecs are invalid, or the site's policy rejects them; the text has the
+                positions in the list, `jobs[3]`, and the reasons. EEXIST: the token names another
+                submission.
         """
         return submission_list(jobs, token=token)
 

@@ -12,7 +12,7 @@ pub const WAITABLE: u32 = 4;
 
 /// `job-ingest.submit`: one jobspec, several copies of one, or several submissions in one request.
 ///
-/// `count`, `cc`, `token` and `jobs` are Penstock's own.
+/// `count`, `cc`, `token`, `jobs` and `independent` are Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitRequest<'a> {
     /// The jobspec.
@@ -38,9 +38,13 @@ pub struct SubmitRequest<'a> {
     /// the first (Penstock's own).
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub token: Option<Text<'a>>,
-    /// In place of all other keys but `token`: several submissions, each a request like this one.
+    /// In place of all other keys but `token` and `independent`: several submissions, each a request like this one. An invalid
+    /// one rejects all of them.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<Json<'a>>>,
+    /// Whether the submissions in `jobs` are unrelated: each invalid one is a result, and the others are accepted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub independent: bool,
 }
 
 /// `job-ingest.submit-part`: some of the submissions of one list that comes in several requests (Penstock's own).
@@ -56,6 +60,9 @@ pub struct SubmitPartRequest<'a> {
     /// Whether another part follows.
     #[serde(default)]
     pub more: bool,
+    /// Whether the client gives the list up: none of its jobs is submitted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub abort: bool,
     /// The submissions, each a [`SubmitRequest`]; none only in the last part.
     #[serde(borrow)]
     pub jobs: Vec<Json<'a>>,
@@ -76,7 +83,7 @@ pub enum SubmitPartResult {
     Id(JobId),
     /// The ids of its copies.
     Ids(Vec<JobId>),
-    /// The reason why it is rejected.
+    /// The reason why it is invalid: the response to the last part is an error.
     Error(String),
 }
 
@@ -94,7 +101,7 @@ pub struct SubmitCopiesResponse {
     pub ids: Vec<JobId>,
 }
 
-/// The result of one submission in a request with `jobs`.
+/// The result of one submission in a request with `jobs`. With an error it is that of an independent one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SubmitResult {

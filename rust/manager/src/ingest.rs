@@ -4,12 +4,14 @@
 //! Copies that differ by an id (`cc`) share the jobspec of the request, in memory and in the store: the id takes the place of
 //! `{cc}` when a copy starts, and when its jobspec or its name is read.
 //!
-//! The jobs of a request become visible and durable together: all of them or, after a crash, none. A large request is done
+//! The jobs of a request become visible and durable together: all of them or, after a crash or if a jobspec is invalid, none. A
+//! client may mark the jobspecs of a list as independent: an invalid one does not affect the others then. A large request is done
 //! in slices, so that it does not delay other peers: the first one when the request comes, each further one in a call of
 //! [`Manager::advance`](crate::Manager::advance), for the requests in rotation. The jobs that it has added are hidden until it
 //! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed;
 //! a submission of which parts are missing is discarded then, or when none has come for [`PART_TIMEOUT_S`].
 
+mod invalid;
 mod repetition;
 mod results;
 mod submission;
@@ -96,7 +98,14 @@ impl Submissions {
             return Err(error.clone());
         }
         let mut submission = Submission::begin(cx, request.sender, token, &submission)?;
-        if submission.run_slice(cx, self.jobs_per_slice) == Progress::Complete {
+        let progress = submission.run_slice(cx, self.jobs_per_slice);
+        if progress == Progress::Invalid {
+            let error = submission.rejection();
+            submission.hide(cx);
+            self.discard(cx, submission, &error);
+            return Err(error);
+        }
+        if progress == Progress::Complete {
             let payload = submission.complete(cx, census);
             for (first, last) in submission.ranges {
                 cx.add_effect(Effect::Accepted { first, last });
@@ -149,6 +158,10 @@ impl Submissions {
             .ok_or_else(|| no_such_submission(&part))?;
         let added = match &cx.rejection {
             Some(error) => Err(error.clone()),
+            None if part.abort => Err(RequestError::new(
+                errno::ECANCELED,
+                "the client has given the list up",
+            )),
             None => submission.add_part(cx, request, &part),
         };
         if let Err(error) = added {
@@ -346,6 +359,11 @@ impl Submissions {
             return self.discard(cx, submission, &error);
         }
         let progress = submission.run_slice(cx, self.jobs_per_slice);
+        if progress == Progress::Invalid {
+            let error = submission.rejection();
+            submission.hide(cx);
+            return self.discard(cx, submission, &error);
+        }
         if progress == Progress::Complete {
             let payload = submission.complete(cx, census);
             submission

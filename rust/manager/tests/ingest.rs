@@ -107,8 +107,8 @@ fn a_repeated_submission_adds_no_jobs() {
     let requests = [
         json!({"jobspec": spec, "token": "a"}),
         json!({"jobspec": spec, "token": "b", "count": 3000}),
-        json!({"token": "c", "jobs": [{"jobspec": spec, "count": 2}, {"jobspec": {}}, {"jobspec": spec}]}),
-        json!({"token": "d", "jobs": [{"jobspec": spec}, {"jobspec": spec, "count": 1}, {"jobspec": spec, "count": 2},
+        json!({"token": "c", "independent": true, "jobs": [{"jobspec": spec, "count": 2}, {"jobspec": {}}, {"jobspec": spec}]}),
+        json!({"token": "d", "independent": true, "jobs": [{"jobspec": spec}, {"jobspec": spec, "count": 1}, {"jobspec": spec, "count": 2},
             {"jobspec": spec}, {"jobspec": {}}, {"jobspec": spec}, {"jobspec": spec}]}),
     ];
     let submit = |bench: &mut Bench, user: u32, request: &Value| {
@@ -178,11 +178,8 @@ fn a_token_is_short_and_names_a_whole_request() {
     }
     let request = json!({"jobs": [{"jobspec": jobspec(&json!({})), "token": "a"}]});
     let out = bench.request("job-ingest.submit", &request);
-    let error = body(&out[0])["results"][0]["error"].clone();
-    assert_eq!(
-        error,
-        "a `token` names the whole request: expected it beside `jobs`"
-    );
+    let text = "no job is submitted: jobs[0]: a `token` names the whole request: expected it beside `jobs`";
+    assert_eq!(rejection(&out), (71, text.to_owned()));
 }
 
 #[test]

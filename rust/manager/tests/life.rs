@@ -363,10 +363,10 @@ fn a_job_is_pending_until_its_begin_time() {
 }
 
 #[test]
-fn submissions_are_checked_each_for_itself() {
+fn independent_submissions_are_checked_each_for_itself() {
     let mut bench = Bench::new();
     let good = common::jobspec(&nothing());
-    let bulk = json!({"jobs": [
+    let bulk = json!({"independent": true, "jobs": [
         {"jobspec": good, "count": 3},
         {"jobspec": {"version": 2}},
         {"jobspec": good, "urgency": 32},

@@ -19,12 +19,12 @@ fn copies(count: usize) -> Value {
     json!({"jobspec": jobspec(&json!({})), "count": count})
 }
 
-/// As many jobs, by submissions of two jobspecs, one of them with ids of copies, and an invalid one.
+/// As many jobs, by independent submissions of two jobspecs, one of them with ids of copies, and an invalid one.
 fn list() -> Value {
     let other = jobspec(
         &json!({"cwd": "/tmp", "dependencies": [{"scheme": "begin-time", "value": "1.0"}]}),
     );
-    json!({"jobs": [
+    json!({"independent": true, "jobs": [
         {"jobspec": jobspec(&json!({"job": {"name": "{cc}"}})), "cc": format!("5-{}", JOBS / 2 + 4)},
         {"jobspec": {}},
         {"jobspec": other, "count": JOBS - JOBS / 2, "urgency": 0},
@@ -457,15 +457,12 @@ fn a_list_in_parts_is_one_submission() {
     let directory = Directory::new("submission-parts");
     let mut bench = directory.open(settings(), 1000.0);
     let mut first = part(0, &["x", "y"], true);
-    first["jobs"].as_array_mut().unwrap().extend([
-        json!({"jobspec": {}}),
-        json!({"jobspec": jobspec(&json!({"job": {"name": "copy{cc}"}})), "cc": "3-4"}),
-    ]);
+    let copies = jobspec(&json!({"job": {"name": "copy{cc}"}}));
+    let copies = json!({"jobspec": copies, "cc": "3-4"});
+    first["jobs"].as_array_mut().unwrap().push(copies);
     let results = part_results(&send_part(&mut bench, "client", &first));
     assert!(results[0].is_u64() && results[1].is_u64());
-    let text = results[2].as_str().unwrap();
-    assert!(text.contains("version"), "{text}");
-    assert_eq!(results[3].as_array().unwrap().len(), 2);
+    assert_eq!(results[2].as_array().unwrap().len(), 2);
     // Neither visible, nor there after a crash.
     assert_eq!(total(&mut bench), 0);
     assert!(directory.reader().jobs().unwrap().records.is_empty());
@@ -477,7 +474,7 @@ fn a_list_in_parts_is_one_submission() {
     let last = part_results(&send_part(&mut bench, "client", &part(2, &["last"], false)));
     let all = [
         vec![results[0].clone(), results[1].clone()],
-        results[3].as_array().unwrap().clone(),
+        results[2].as_array().unwrap().clone(),
         second.clone(),
         last.clone(),
     ];
@@ -807,7 +804,7 @@ fn a_submission_of_a_list_is_that_which_its_text_says() {
     later["more"] = json!({});
     let without_version = json!({"jobspec": {"resources": []}});
     let jobs = [named("a"), other, with_token, without_version, later];
-    let list = json!({ "jobs": jobs });
+    let list = json!({ "jobs": jobs, "independent": true });
     let out = submit_as(&mut bench, "client", &list);
     let results = body(responses(&out, "job-ingest.submit")[0])["results"].clone();
     for (place, name, urgency) in [(0, "a", 16), (1, "b", 3), (4, "d", 16)] {
@@ -826,4 +823,80 @@ fn a_submission_of_a_list_is_that_which_its_text_says() {
         let error = results[place]["error"].as_str().unwrap();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn an_invalid_submission_rejects_its_list() {
+    for length in [8, JOBS] {
+        let directory = Directory::new(&format!("invalid-list-{length}"));
+        let mut bench = directory.open(settings(), 1000.0);
+        let mut jobs = vec![named("a"); length];
+        jobs[1]["count"] = 5.into();
+        jobs[2] = json!({"jobspec": {}});
+        jobs[5]["urgency"] = 32.into();
+        jobs[length - 1] = json!({"jobspec": {}});
+        let list = json!({"token": "a", "jobs": jobs});
+        for _ in 0..2 {
+            let out = submit_as(&mut bench, "client", &list);
+            let (errnum, text) = rejection(&out);
+            assert_eq!(errnum, 22);
+            let named = format!("no job is submitted: jobs[2,{}]: ", length - 1);
+            assert!(text.starts_with(&named), "{text}");
+            let urgency = "; jobs[5]: urgency 32 is out of range: expected 0 to 31";
+            assert!(text.ends_with(urgency), "{text}");
+            assert_eq!(total(&mut bench), 0);
+        }
+        // The token names nothing yet.
+        assert_discarded(&mut bench);
+        let now = bench.now;
+        drop(bench);
+        let mut bench = directory.open(settings(), now);
+        assert_eq!(total(&mut bench), 2);
+    }
+}
+
+#[test]
+fn a_list_of_invalid_submissions_is_not_checked_to_its_end() {
+    let mut bench = Bench::new();
+    let list = json!({"jobs": vec![json!({"jobspec": {}}); 150]});
+    let (_, text) = rejection(&submit_as(&mut bench, "client", &list));
+    assert!(
+        text.starts_with("no job is submitted: jobs[0-99]: "),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("; jobs from 100 on were not checked"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_invalid_submission_in_a_part_rejects_the_list_with_the_last_part() {
+    let mut bench = Bench::new();
+    let mut first = part(0, &["x", "y"], true);
+    first["jobs"][1] = json!({"jobspec": {}});
+    let results = part_results(&send_part(&mut bench, "client", &first));
+    assert!(results[0].is_u64() && results[1].is_string());
+    let mut last = part(1, &["z"], false);
+    last["jobs"][0]["urgency"] = 99.into();
+    let (errnum, text) = rejection(&send_part(&mut bench, "client", &last));
+    assert_eq!(errnum, 22);
+    assert!(
+        text.contains("jobs[1]: ") && text.contains("; jobs[2]: "),
+        "{text}"
+    );
+    assert_discarded(&mut bench);
+}
+
+#[test]
+fn a_client_gives_a_list_up() {
+    let mut bench = Bench::new();
+    send_part(&mut bench, "client", &long_part(0, "x", true));
+    let abort = json!({"token": "a", "part": 1, "abort": true, "jobs": []});
+    assert_eq!(rejection(&send_part(&mut bench, "client", &abort)).0, 125);
+    assert_eq!(
+        rejection(&send_part(&mut bench, "client", &part(1, &["x"], false))).0,
+        2
+    );
+    assert_discarded(&mut bench);
 }

@@ -496,13 +496,11 @@ def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
     assert capsys.readouterr().out.startswith("1 pending")
 
 
-def test_equal_errors_of_a_submission_are_one_line(fake, say, capsys):
-    answers = [{"ids": [1]}, {"error": "no"}, {"error": "no"}, {"error": "never"}]
-    say("job-ingest.submit", {"results": answers})
+def test_an_invalid_jobspec_rejects_all_copies(fake, say, capsys):
+    text = "no job is submitted: jobs[1-2]: no; jobs[3]: never"
+    say("job-ingest.submit", errnum=errno.EINVAL, errtext=text)
     assert main(["submit", "--cc=1-4", "--dependency=after:{cc}", "true"]) == 1
-    out, err = capsys.readouterr()
-    assert out == "ƒ2\n"
-    assert err == "penstock submit: 2 jobs: no\npenstock submit: never\n"
+    assert capsys.readouterr() == ("", f"penstock submit: {text}\n")
 
 
 # --- jobs

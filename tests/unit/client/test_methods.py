@@ -504,12 +504,9 @@ def test_a_part_that_is_rejected_rejects_the_list(fake, small_parts, count):
 
     fake.methods["job-ingest.submit-part"] = submit
     jobs = [{"jobspec": {"n": n}} for n in range(count)]
-    jobs[2] = {"jobspec": {"n": object()}}
-    for results in over_all("submit_many", [jobs], {}):
-        assert len(results) == count
-        assert isinstance(results.pop(2), JobspecError)
-        for result in results:
-            assert (result.errno, result.strerror) == (errno.EPERM, "not now")
+    with pytest.raises(RpcError, match="not now") as caught:
+        over_all("submit_many", [jobs], {})
+    assert caught.value.errno == errno.EPERM
 
 
 def test_the_parts_of_a_list_are_sent_in_order_and_few_at_a_time(fake, small_parts):
@@ -535,16 +532,50 @@ def test_the_parts_of_a_list_are_sent_in_order_and_few_at_a_time(fake, small_par
     assert parts == [(n, n < 9, n) for n in range(10)]
 
 
-def test_the_results_of_a_part_are_ids_lists_of_ids_and_errors(fake, small_parts):
-    answers = [7, [8, 9], "no such queue"]
+def test_the_results_of_a_part_are_ids_and_lists_of_ids(fake, small_parts):
+    answers = [7, [8, 9], 10]
     fake.methods["job-ingest.submit-part"] = lambda request: [
         request.respond({"results": [answers[request.object()["part"]]]})
     ]
     jobs = [{"jobspec": {"n": n}} for n in range(3)]
-    for one, copies, error in over_all("submit_many", [jobs], {}):
-        assert (one, copies) == ([7], [8, 9])
-        assert all(isinstance(job, JobId) for job in one + copies)
-        assert (error.errno, error.strerror) == (errno.EINVAL, "no such queue")
+    for results in over_all("submit_many", [jobs], {}):
+        assert results == [[7], [8, 9], [10]]
+        assert all(isinstance(job, JobId) for ids in results for job in ids)
+
+
+def test_a_list_with_an_invalid_jobspec_is_rejected_with_the_last_part(fake, small_parts):
+    text = "no job is submitted: jobs[1]: no such queue"
+
+    def submit(request):
+        payload = request.object()
+        if payload.get("more"):
+            result = "no such queue" if payload["part"] == 1 else payload["part"]
+            return [request.respond({"results": [result]})]
+        return [request.respond(errnum=errno.EINVAL, errtext=text)]
+
+    fake.methods["job-ingest.submit-part"] = submit
+    with pytest.raises(RpcError) as caught:
+        over_all("submit_many", [[{"jobspec": {"n": n}} for n in range(3)]], {})
+    assert (caught.value.errno, caught.value.strerror) == (errno.EINVAL, text)
+
+
+def test_a_list_is_given_up_at_a_job_that_cannot_be_sent(fake, small_parts):
+    parts = []
+
+    def submit(request):
+        payload = request.object()
+        parts.append((payload["part"], payload.get("abort", False)))
+        if payload.get("abort"):
+            return [request.respond(errnum=errno.ECANCELED, errtext="given up")]
+        return [request.respond({"results": [payload["part"]]})]
+
+    fake.methods["job-ingest.submit-part"] = submit
+    jobs = [{"jobspec": {"n": n}} for n in range(10)]
+    jobs[7] = {"jobspec": {"n": object()}}
+    with Client() as client, pytest.raises(JobspecError, match=r"jobs\[7\]: .*no JSON form"):
+        client.submit_many(jobs)
+    number = len(parts) - 1
+    assert parts == [*((part, False) for part in range(number)), (number, True)]
 
 
 @pytest.mark.parametrize("results", [[], [1, 2], [True], [-1], [{}], [[1.5]]], ids=str)

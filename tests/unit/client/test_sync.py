@@ -226,12 +226,7 @@ UNENCODABLE = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
 
 
 @pytest.mark.parametrize("bad", UNENCODABLE, ids=lambda value: ascii(value)[:8])
-def test_a_jobspec_without_a_json_form_is_an_error_and_others_are_submitted(fake, bad):
-    def submit(request):
-        jobs = request.object()["jobs"]
-        yield request.respond({"results": [{"ids": [job["jobspec"]["n"]]} for job in jobs]})
-
-    fake.methods["job-ingest.submit"] = submit
+def test_a_jobspec_without_a_json_form_is_an_error_and_nothing_is_sent(fake, bad):
     jobs = [{"jobspec": {"n": 1}}, {"jobspec": {"n": 2, "bad": bad}}, {"jobspec": {"n": 3}}]
 
     async def main():
@@ -239,38 +234,36 @@ def test_a_jobspec_without_a_json_form_is_an_error_and_others_are_submitted(fake
             for method in (client.submit, client.feasible):
                 with pytest.raises(JobspecError, match="no JSON form"):
                     await method(jobs[1]["jobspec"])
-            return await client.submit_many(jobs)
+            with pytest.raises(JobspecError, match=r"jobs\[1\]: .*no JSON form"):
+                await client.submit_many(jobs)
 
     with Client() as client:
         for method in (client.submit, client.feasible):
             with pytest.raises(JobspecError, match="no JSON form"):
                 method(jobs[1]["jobspec"])
-        results = [client.submit_many(jobs), trio.run(main)]
-    for first, second, third in results:
-        assert (first, third) == ([1], [3])
-        assert isinstance(second, JobspecError)
+        with pytest.raises(JobspecError, match=r"jobs\[1\]: .*no JSON form"):
+            client.submit_many(jobs)
+    trio.run(main)
+    assert fake.received.empty()
 
 
-def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
+def test_jobs_that_are_too_large_are_named_and_not_sent():
     jobs = [{"jobspec": {"n": n, "text": "x" * n}} for n in (1, 1000, 2, 2000)]
-    for limit in (1, 10_000):
-        many = SubmissionList(jobs, limit=limit, job_limit=100)
-        calls = [json.loads(call.payload.removesuffix(b"\0")) for call in many]
-        assert [job["jobspec"]["n"] for call in calls for job in call["jobs"]] == [1, 2]
-        assert set(many.errors) == {1, 3}
-        assert "expected at most 100 bytes of JSON, found 10" in str(many.errors[1])
-        results = [[[job["jobspec"]["n"]] for job in call["jobs"]] for call in calls]
-        assert many.results(results) == [[1], many.errors[1], [2], many.errors[3]]
+    many = SubmissionList(jobs, limit=10_000, job_limit=100)
+    assert list(many) == []
+    assert set(many.errors) == {1, 3}
+    with pytest.raises(JobspecError, match=r"jobs\[1\]: .*; jobs\[3\]: .*at most 100 bytes"):
+        many.results([])
 
 
-def test_many_jobs_get_their_ids_or_their_errors(fake):
+def test_many_jobs_get_their_ids(fake):
     def method(request):
-        numbers = [job["jobspec"]["n"] for job in request.object()["jobs"]]
-        results = [{"error": "bad"} if n == 1 else {"ids": [n]} for n in numbers]
-        yield request.respond({"results": results})
+        payload = request.object()
+        assert "independent" not in payload
+        numbers = [job["jobspec"]["n"] for job in payload["jobs"]]
+        yield request.respond({"results": [{"ids": [n]} for n in numbers]})
 
     fake.methods["job-ingest.submit"] = method
     with Client() as client:
-        first, second, third = client.submit_many([{"jobspec": {"n": n}} for n in range(3)])
-    assert (first, third) == ([0], [2])
-    assert (second.errno, second.strerror) == (errno.EINVAL, "bad")
+        ids = client.submit_many([{"jobspec": {"n": n}} for n in range(3)])
+    assert ids == [[0], [1], [2]]

@@ -15,6 +15,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_store::Submission as StoredSubmission;
 use penstock_wire::Message;
 
+use super::invalid::InvalidEntries;
 use super::repetition::no_such_submission;
 use super::results::{Results, StoredJobs, StoredResult};
 use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
@@ -54,6 +55,8 @@ enum ResponseForm {
     One,
     Copies,
     Many,
+    /// That of `Many`, where an invalid submission does not reject the others.
+    Independent,
     Part,
 }
 
@@ -158,6 +161,8 @@ pub(super) struct Parts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     Complete,
+    /// All of it is rejected: see [`Submission::rejection`].
+    Invalid,
     Unfinished,
     /// Nothing until the next part comes.
     Waiting,
@@ -176,6 +181,9 @@ pub(super) struct Submission {
     /// Their length.
     pub(super) text_bytes: usize,
     pub(super) parts: Option<Parts>,
+    /// The number of submissions of the list that were accepted or rejected.
+    position: u32,
+    invalid: InvalidEntries,
     batch: Option<Batch>,
     shared: Option<SharedEvents>,
     results: Results,
@@ -204,6 +212,8 @@ impl Submission {
             texts: VecDeque::new(),
             text_bytes: 0,
             parts: None,
+            position: 0,
+            invalid: InvalidEntries::default(),
             batch: None,
             shared: None,
             results: Results::default(),
@@ -248,6 +258,7 @@ impl Submission {
         submission: &SubmitRequest<'_>,
     ) -> Result<Self, RequestError> {
         let form = match (&submission.jobs, submission.count, &submission.cc) {
+            (Some(_), ..) if submission.independent => ResponseForm::Independent,
             (Some(_), ..) => ResponseForm::Many,
             (None, None, None) => ResponseForm::One,
             (None, ..) => ResponseForm::Copies,
@@ -438,7 +449,10 @@ impl Submission {
     }
 
     fn is_list(&self) -> bool {
-        matches!(self.form, ResponseForm::Many | ResponseForm::Part)
+        matches!(
+            self.form,
+            ResponseForm::Many | ResponseForm::Independent | ResponseForm::Part
+        )
     }
 
     /// A job of the list that shares its events with the one before, if that is alike but for its jobspec.
@@ -541,10 +555,14 @@ impl Submission {
             let Some(text) = self.texts.pop_front() else {
                 return if self.is_parted() {
                     Progress::Waiting
-                } else {
+                } else if self.invalid.is_empty() {
                     Progress::Complete
+                } else {
+                    Progress::Invalid
                 };
             };
+            let position = self.position;
+            self.position = position.saturating_add(1);
             self.text_bytes -= text.len();
             // One at least: its jobspec is in the store, and the job that refers to it is to be there, too.
             left = left
@@ -552,10 +570,24 @@ impl Submission {
                 .max(1);
             if let Err(error) = self.accept_text(cx, &text) {
                 self.response.push_error(&error.text);
-                self.results.push(StoredResult::Error(error.text));
+                if self.form == ResponseForm::Independent {
+                    self.results.push(StoredResult::Error(error.text));
+                } else {
+                    self.invalid.add(position, error);
+                    if self.invalid.is_full() {
+                        return Progress::Invalid;
+                    }
+                }
                 self.end_text(cx);
             }
         }
+    }
+
+    /// The error that rejects the list: its invalid submissions.
+    pub(super) fn rejection(&self) -> RequestError {
+        let is_whole = self.texts.is_empty() && !self.is_parted();
+        let unchecked = (!is_whole).then_some(self.position);
+        self.invalid.error(unchecked)
     }
 
     /// Responds to a part whose last submission is accepted, unless it is the last part.
