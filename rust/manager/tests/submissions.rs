@@ -837,7 +837,8 @@ fn an_invalid_submission_rejects_its_list() {
         jobs[length - 1] = json!({"jobspec": {}});
         let list = json!({"token": "a", "jobs": jobs});
         for _ in 0..2 {
-            let out = submit_as(&mut bench, "client", &list);
+            let mut out = submit_as(&mut bench, "client", &list);
+            out.extend(bench.advance());
             let (errnum, text) = rejection(&out);
             assert_eq!(errnum, 22);
             let named = format!("no job is submitted: jobs[2,{}]: ", length - 1);
