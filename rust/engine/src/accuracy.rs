@@ -71,6 +71,11 @@ impl Accuracy {
         });
     }
 
+    /// Makes room for the estimates of this many jobs: it does not grow at one of them.
+    pub fn reserve(&mut self, jobs: usize) {
+        self.first.reserve(jobs);
+    }
+
     /// Records that a job starts now.
     pub fn record_start(&mut self, id: JobId, now: f64) {
         let Some(first) = self.first.remove(&id) else {

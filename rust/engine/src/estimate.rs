@@ -6,6 +6,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::engine::Engine;
 use crate::policy::Policy;
+use crate::queue::Key;
+use crate::queue_scan::QueueScan;
 use crate::verdict::Decision;
 
 /// The expected start of a job.
@@ -50,11 +52,22 @@ pub struct SlicedEstimate {
     ids: Vec<JobId>,
     /// The number of `ids` that are in `watched` or have been.
     listed: usize,
+    /// The jobs that are still to be listed: a scan of the queue, and their greatest number.
+    unlisted: Option<(QueueScan, usize)>,
     /// The jobs that may still start in the forecast.
     watched: FxHashSet<JobId>,
     starts: FxHashMap<JobId, f64>,
     ahead: Forecast,
     source: StartSource,
+}
+
+/// The jobs of a [`SlicedEstimate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EstimatedJobs {
+    /// These.
+    Named(Vec<JobId>),
+    /// The first ones of the queue, at most this many.
+    First(usize),
 }
 
 /// The source of the starts of a [`SlicedEstimate`].
@@ -82,6 +95,9 @@ impl SlicedEstimate {
     ///
     /// A pass that makes reservations for all jobs is not divided.
     pub fn advance(&mut self, part: Horizon) -> bool {
+        if !self.list() {
+            return false;
+        }
         match self.source {
             StartSource::Reservations => return true,
             StartSource::NextReservations => {
@@ -98,14 +114,6 @@ impl SlicedEstimate {
                 return true;
             }
             StartSource::Forecast => {}
-        }
-        if self.listed < self.ids.len() {
-            let unlisted = self.ids.iter().skip(self.listed).take(Self::MAX_LISTED);
-            self.watched.extend(self.ahead.can_start(unlisted.copied()));
-            self.listed = (self.listed + Self::MAX_LISTED).min(self.ids.len());
-            if self.listed < self.ids.len() {
-                return false;
-            }
         }
         self.ahead.decisions_left = part.decisions.max(1);
         let starts = &mut self.starts;
@@ -127,6 +135,27 @@ impl SlicedEstimate {
         false
     }
 
+    /// Lists the next jobs. Returns whether these were the last.
+    fn list(&mut self) -> bool {
+        if let Some((scan, left)) = &mut self.unlisted {
+            let state = &mut self.ahead.engine.state;
+            let count = Self::MAX_LISTED.min(*left);
+            let keys = std::iter::from_fn(|| scan.next(state));
+            let before = self.ids.len();
+            self.ids.extend(keys.take(count).map(Key::id));
+            *left -= count;
+            if *left == 0 || self.ids.len() < before + count {
+                self.unlisted = None;
+            }
+        }
+        if self.listed < self.ids.len() {
+            let unlisted = self.ids.iter().skip(self.listed).take(Self::MAX_LISTED);
+            self.watched.extend(self.ahead.can_start(unlisted.copied()));
+            self.listed = (self.listed + Self::MAX_LISTED).min(self.ids.len());
+        }
+        self.unlisted.is_none() && self.listed == self.ids.len()
+    }
+
     /// The expected start of a job, as far as the parts have found it.
     pub fn start(&self, id: JobId) -> Option<f64> {
         let start = self.starts.get(&id).copied();
@@ -144,7 +173,7 @@ fn planned_start(engine: &Engine, id: JobId) -> Option<f64> {
 
 impl Engine {
     /// Begins estimates for these jobs that are made in parts, by [`SlicedEstimate::advance`].
-    pub fn begin_estimate(&self, now: f64, ids: Vec<JobId>) -> SlicedEstimate {
+    pub fn begin_estimate(&self, now: f64, jobs: EstimatedJobs) -> SlicedEstimate {
         let source = if self.is_planned(now) {
             StartSource::Reservations
         } else if self.keeps_reservations() {
@@ -152,15 +181,33 @@ impl Engine {
         } else {
             StartSource::Forecast
         };
+        let ahead = match source {
+            StartSource::Reservations => Forecast::unchanged(self.clone(), now),
+            _ => Forecast::new(self.clone(), now),
+        };
+        let (ids, unlisted, count) = match jobs {
+            EstimatedJobs::Named(ids) => {
+                let count = ids.len();
+                (ids, None, count)
+            }
+            EstimatedJobs::First(max) => {
+                let count = max.min(self.queue_len());
+                let scan = QueueScan::new(&ahead.engine.state);
+                (Vec::with_capacity(count), Some((scan, count)), count)
+            }
+        };
+        // A table that grows moves all of its entries in one part.
+        let mut watched = FxHashSet::default();
+        watched.reserve(count);
+        let mut starts = FxHashMap::default();
+        starts.reserve(count);
         SlicedEstimate {
             ids,
             listed: 0,
-            watched: FxHashSet::default(),
-            starts: FxHashMap::default(),
-            ahead: match source {
-                StartSource::Reservations => Forecast::unchanged(self.clone(), now),
-                _ => Forecast::new(self.clone(), now),
-            },
+            unlisted,
+            watched,
+            starts,
+            ahead,
             source,
         }
     }

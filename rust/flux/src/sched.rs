@@ -114,33 +114,44 @@ pub struct EstimateResponse<'a> {
     pub errors: BTreeMap<String, String>,
 }
 
-/// The text of an [`EstimateResponse`] that is written job by job.
+/// The payload of an [`EstimateResponse`] that is written job by job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EstimateResponseText {
-    /// JSON values with a comma between them.
-    jobs: Vec<u8>,
+    /// The payload up to the last job.
+    text: Vec<u8>,
 }
 
+/// The begin of the payload of an [`EstimateResponse`].
+const JOBS: &[u8] = b"{\"jobs\":[";
+
 impl EstimateResponseText {
-    /// Adds a job.
-    pub fn push(&mut self, job: &Estimate<'_>) {
-        if !self.jobs.is_empty() {
-            self.jobs.push(b',');
-        }
-        // Writing to memory does not fail, and all keys are strings.
-        let _ = serde_json::to_writer(&mut self.jobs, job);
+    /// A response without jobs, with room for this many.
+    pub fn with_capacity(jobs: usize) -> Self {
+        // Bytes of a job with an estimate and its range.
+        let mut text = Vec::with_capacity(jobs.saturating_mul(128).saturating_add(256));
+        text.extend_from_slice(JOBS);
+        Self { text }
     }
 
-    /// The payload, with the other members of the response.
+    /// Adds a job.
+    pub fn push(&mut self, job: &Estimate<'_>) {
+        if self.text.last() == Some(&b'}') {
+            self.text.push(b',');
+        }
+        // Writing to memory does not fail, and all keys are strings.
+        let _ = serde_json::to_writer(&mut self.text, job);
+    }
+
+    /// The payload, with the other members of the response. Millions of bytes are not copied.
     pub fn into_payload(self, accuracy: Accuracy, errors: BTreeMap<String, String>) -> Vec<u8> {
         let rest = EstimateResponse {
             jobs: Vec::new(),
             accuracy,
             errors,
         };
-        let mut payload = rest.to_payload();
-        let begin = b"{\"jobs\":[".len();
-        payload.splice(begin..begin, self.jobs);
+        let rest = rest.to_payload();
+        let mut payload = self.text;
+        payload.extend_from_slice(rest.strip_prefix(JOBS).unwrap_or_default());
         payload
     }
 }

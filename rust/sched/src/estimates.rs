@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Horizon, Policy, Reason};
+use penstock_engine::{EstimatedJobs, Horizon, Policy, Reason};
 use penstock_flux::RequestError;
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::sched::{Estimate, EstimateResponseText, JobsRequest};
@@ -73,11 +73,15 @@ impl Scheduler {
         let sender = request.credentials();
         let jobs: JobsRequest = request.read_request()?;
         let max_jobs = jobs.max_entries;
-        let (ids, errors) = if let Some(ids) = jobs.into_ids() {
-            self.queryable(ids, sender)?
+        let (jobs, errors) = if let Some(ids) = jobs.into_ids() {
+            let (ids, errors) = self.queryable(ids, sender)?;
+            (EstimatedJobs::Named(ids), errors)
         } else {
             sender.require_owner("sched.estimate without `ids`")?;
-            (self.first_queued(max_jobs), BTreeMap::new())
+            let max_jobs = max_jobs.filter(|max| *max > 0);
+            let max_jobs = max_jobs.and_then(|max| usize::try_from(max).ok());
+            let first = EstimatedJobs::First(max_jobs.unwrap_or(usize::MAX));
+            (first, BTreeMap::new())
         };
         let engine = self
             .engine
@@ -90,10 +94,10 @@ impl Scheduler {
             now,
             snapshot: engine.clone(),
             band: self.accuracy.band(),
-            starts: engine.begin_estimate(now, ids),
+            starts: engine.begin_estimate(now, jobs),
             is_forecast: false,
             written: 0,
-            response: EstimateResponseText::default(),
+            response: EstimateResponseText::with_capacity(0),
         }))
     }
 
@@ -105,6 +109,9 @@ impl Scheduler {
             if !open.is_forecast {
                 return false;
             }
+            let jobs = open.starts.ids().len();
+            self.accuracy.reserve(jobs);
+            open.response = EstimateResponseText::with_capacity(jobs);
         }
         let ids = open.starts.ids().iter().skip(open.written);
         let mut jobs: Vec<(JobId, Option<f64>)> = Vec::new();

@@ -257,19 +257,6 @@ impl Scheduler {
         starts
     }
 
-    /// The first jobs of the queue, at most `max_jobs`; 0 or none for all.
-    pub(crate) fn first_queued(&mut self, max_jobs: Option<u64>) -> Vec<JobId> {
-        let max_jobs = usize::try_from(max_jobs.unwrap_or(0)).unwrap_or(usize::MAX);
-        let mut ids = self
-            .engine
-            .as_mut()
-            .map_or_else(Vec::new, Engine::queue_order);
-        if max_jobs > 0 {
-            ids.truncate(max_jobs);
-        }
-        ids
-    }
-
     /// The statistics of delays of starts against their estimates.
     pub(crate) fn accuracy(&self) -> Accuracy {
         let errors = self.accuracy.errors();

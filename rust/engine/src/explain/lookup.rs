@@ -1,7 +1,6 @@
 //! Explanations: the verdicts of the last pass, with figures from the current state.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use penstock_jobspec::Constraint;
 use penstock_jobspec::job_id::JobId;
@@ -13,6 +12,7 @@ use crate::ids::{ClassId, GroupedClass};
 use crate::node_table::ShapeId;
 use crate::policy::LastPass;
 use crate::queue::Key;
+use crate::queue_scan::QueueScan;
 use crate::queues::ReachedLimit;
 use crate::state::{EngineState, PendingClass, Unhindered};
 use crate::verdict::Cause;
@@ -71,24 +71,9 @@ impl Engine {
 
     /// The first jobs of the queue that are not held, in their order.
     fn first_pending(&mut self, max: usize) -> Vec<Key> {
-        let state = &mut self.state;
-        let mut heads = BinaryHeap::new();
-        for group in &state.queue.groups {
-            let classes = group.heads.all().iter().zip(&group.classes);
-            let pending = classes.filter(|(key, _)| !key.is_absent());
-            heads.extend(pending.map(|(key, class)| Reverse((*key, *class))));
-        }
-        let mut keys = Vec::new();
-        while keys.len() < max
-            && let Some(Reverse((key, class))) = heads.pop()
-        {
-            keys.push(key);
-            let next = state.queue.after(&state.jobs, class, key, |_| true);
-            if !next.is_absent() {
-                heads.push(Reverse((next, class)));
-            }
-        }
-        keys
+        let mut scan = QueueScan::new(&self.state);
+        let keys = std::iter::from_fn(|| scan.next(&mut self.state));
+        keys.take(max).collect()
     }
 
     /// Why these jobs, which are not held, are pending.
