@@ -1,7 +1,7 @@
 //! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and returns the space
 //! of the store to the file system, in slices, so that it does not delay other peers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PurgeIdRequest, PurgeRequest, PurgeResponse};
@@ -26,6 +26,10 @@ const PURGE_INTERVAL_S: f64 = 1.0;
 const JOBS_PER_SLICE: usize = 100;
 /// Maximum number of named jobs checked in one slice, which are read from the store: a millisecond's work.
 const JOBS_CHECKED_PER_SLICE: usize = 50;
+/// Maximum number of inactive jobs that one slice compares with the named ones: less than a millisecond's work.
+const JOBS_COMPARED_PER_SLICE: usize = if cfg!(debug_assertions) { 300 } else { 10_000 };
+/// To read a job from the store takes as long as to compare this many.
+const COMPARISONS_PER_READ: usize = 400;
 /// The number of removed jobs after which the store is swept of what it has of ended jobs, at least.
 const PURGED_JOBS_PER_SWEEP: usize = 16_384;
 /// One of this many inactive jobs must have been removed since the sweep before, too: a sweep looks at all others.
@@ -63,6 +67,8 @@ pub(crate) struct Purger {
 enum Selection {
     /// The jobs that were checked, and the ones that are to be checked: none is removed unless all are inactive.
     Unchecked(Vec<End>, std::vec::IntoIter<JobId>),
+    /// The same of very many jobs, which are looked up in the list of inactive jobs before others are read.
+    Compared(Comparison),
     /// These.
     Named(std::vec::IntoIter<End>),
     /// The oldest inactive jobs, up to this one.
@@ -73,7 +79,7 @@ impl Selection {
     /// Takes the next jobs, at most this many.
     fn take(&mut self, census: &Census, count: usize) -> Vec<End> {
         match self {
-            Self::Unchecked(..) => Vec::new(),
+            Self::Unchecked(..) | Self::Compared(_) => Vec::new(),
             Self::Named(jobs) => jobs.take(count).collect(),
             Self::Oldest(last) => {
                 let oldest = census.inactive().iter();
@@ -81,6 +87,34 @@ impl Selection {
                 oldest.take(count).collect()
             }
         }
+    }
+}
+
+/// A comparison of the inactive jobs, the newest first, with the named ones.
+#[derive(Debug)]
+struct Comparison {
+    found: Vec<End>,
+    wanted: BTreeSet<JobId>,
+    /// The last inactive job that was compared.
+    last: Option<End>,
+}
+
+impl Comparison {
+    /// Compares the next jobs. Returns whether these were all.
+    fn advance(&mut self, census: &Census) -> bool {
+        let mut compared = 0;
+        for job in census
+            .inactive()
+            .before(self.last)
+            .take(JOBS_COMPARED_PER_SLICE)
+        {
+            self.last = Some(job.end);
+            if self.wanted.remove(&job.end.1) {
+                self.found.push(job.end);
+            }
+            compared += 1;
+        }
+        compared < JOBS_COMPARED_PER_SLICE || self.wanted.is_empty()
     }
 }
 
@@ -107,7 +141,10 @@ impl OpenPurge {
     }
 
     fn is_unchecked(&self) -> bool {
-        matches!(self.selection, Selection::Unchecked(..))
+        matches!(
+            self.selection,
+            Selection::Unchecked(..) | Selection::Compared(_)
+        )
     }
 }
 
@@ -176,7 +213,15 @@ impl Purger {
                 let text = "expected either `ids` or limits";
                 return Err(RequestError::invalid(text));
             }
-            Selection::Unchecked(Vec::new(), ids.into_iter())
+            if ids.len() > census.inactive().len() / COMPARISONS_PER_READ + JOBS_CHECKED_PER_SLICE {
+                Selection::Compared(Comparison {
+                    found: Vec::new(),
+                    wanted: ids.into_iter().collect(),
+                    last: None,
+                })
+            } else {
+                Selection::Unchecked(Vec::new(), ids.into_iter())
+            }
         } else {
             // Without a key for a limit all inactive jobs go. Flux's command always sends both: -1 is no limit, and
             // without one no job goes.
@@ -228,6 +273,17 @@ impl Purger {
         census: &mut Census,
         open: &mut OpenPurge,
     ) -> Result<Option<PurgeResponse>, RequestError> {
+        if let Selection::Compared(comparison) = &mut open.selection {
+            if comparison.advance(census) {
+                // An active job is among the rest, an unknown one, or one that has ended meanwhile.
+                let found = std::mem::take(&mut comparison.found);
+                let rest = std::mem::take(&mut comparison.wanted).into_iter();
+                let rest = rest.collect::<Vec<_>>().into_iter();
+                open.selection = Selection::Unchecked(found, rest);
+            } else {
+                return Ok(None);
+            }
+        }
         if let Selection::Unchecked(jobs, ids) = &mut open.selection {
             for id in ids.take(JOBS_CHECKED_PER_SLICE) {
                 jobs.push(inactive(cx, id)?);
