@@ -146,6 +146,14 @@ FAMILIES = (
         "rejected",
         ("limit",),
     ),
+    Family(
+        "penstock_submission_seconds",
+        "histogram",
+        "Duration of submissions, from the request or the first part of a list until all jobs are "
+        "durable. Rejected submissions do not count.",
+        "job-manager",
+        "submissions",
+    ),
     # The scheduler.
     Family(
         "penstock_sched_jobs_pending",
@@ -190,6 +198,14 @@ FAMILIES = (
         "Duration of the store's commits.",
         "broker",
         "commits",
+    ),
+    Family(
+        "penstock_slice_seconds",
+        "histogram",
+        "Duration of the slices in which the job manager does large requests, and steps due "
+        "at a time.",
+        "broker",
+        "slices",
     ),
     Family(
         "penstock_messages_received",
@@ -248,6 +264,20 @@ FAMILIES = (
         "Bytes that the database has returned to the file system.",
         "job-manager",
         "store_released_bytes",
+    ),
+    Family(
+        "penstock_store_log_bytes",
+        "gauge",
+        "Length of the store's log after the last commit.",
+        "job-manager",
+        "store_log_bytes",
+    ),
+    Family(
+        "penstock_checkpoint_seconds",
+        "histogram",
+        "Duration of the store's checkpoints: copies of the log into the database, with the sync.",
+        "job-manager",
+        "checkpoints",
     ),
     Family(
         "process_cpu_seconds",

@@ -41,6 +41,12 @@ def test_metrics_count_jobs_and_the_work_of_the_daemon(sim):
     assert (value["penstock_nodes_up"](), value["penstock_nodes_drained"]()) == (3, 1)
     assert value["penstock_commit_seconds"]("_count") > 0
     assert value["penstock_round_seconds"]("_count") > 0
+    # A list, and two jobs.
+    assert value["penstock_submission_seconds"]("_count") == 3
+    assert 0 < value["penstock_submission_seconds"]("_sum") < 60
+    assert value["penstock_slice_seconds"]("_count") >= 0
+    assert value["penstock_checkpoint_seconds"]("_count") >= 0
+    assert value["penstock_store_log_bytes"]() > 4096
     assert value["penstock_messages_received"]("_total") > 7
     assert value["penstock_sched_pass_seconds"]("_count") > 0
     assert value["penstock_store_bytes"]() > 4096

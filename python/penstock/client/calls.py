@@ -289,7 +289,7 @@ def submit_batch(
 def submit_list(
     jobs: Iterable[bytes], token: str, count: int
 ) -> Call[list[list[JobId] | RpcError]]:
-    """The submission of a list of so many encoded jobs in one request."""
+    """The submission of a list of `count` encoded jobs in one request."""
 
     def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
         return _checked_count(read_results(response), count)
@@ -306,7 +306,7 @@ def abort_list(token: str, part: int) -> Call[list[list[JobId] | RpcError]]:
 def submit_part(
     jobs: Iterable[bytes], token: str, part: int, count: int, *, more: bool
 ) -> Call[list[list[JobId] | RpcError]]:
-    """A part of the submission of a list, with so many encoded jobs."""
+    """A part of the submission of a list, with `count` encoded jobs."""
 
     def read(response: dict[str, Any]) -> list[list[JobId] | RpcError]:
         return _checked_count(read_part_results(response), count)

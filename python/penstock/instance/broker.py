@@ -227,6 +227,7 @@ class Broker:
         self._received = 0
         self._rounds = Histogram()
         self._commits = Histogram()
+        self._slices = Histogram()
 
     def set_quota(self, quota: Quota) -> None:
         """Applies changed limits of guests."""
@@ -387,6 +388,10 @@ class Broker:
         """Sends a few messages from a peer."""
         self.post(peer, Batch(messages))
 
+    def count_slice(self, seconds: float) -> None:
+        """Counts the duration of a slice of a large request, for the statistics."""
+        self._slices.observe(seconds)
+
     def nudge(self) -> None:
         """Schedules a round in which all services post their output: one has some."""
         self._nudged = True
@@ -529,8 +534,8 @@ class Broker:
         disconnected because they left too much unread. `guests` has their connections and the
         bytes of messages that have arrived in part, `rejected` what exceeded a limit of
         `penstock.quota`, `delayed` how often requests were read later because of their rate.
-        `received` is the number of messages from connections; `rounds` and `commits` are histograms
-        of their durations in seconds.
+        `received` is the number of messages from connections; `rounds`, `commits` and `slices` are
+        histograms of their durations in seconds.
         """
         return {
             "connections": len(self._sockets),
@@ -544,6 +549,7 @@ class Broker:
             "received": self._received,
             "rounds": self._rounds.stats(),
             "commits": self._commits.stats(),
+            "slices": self._slices.stats(),
         }
 
     def _guest_stats(self) -> dict[str, object]:

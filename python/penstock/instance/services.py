@@ -339,6 +339,7 @@ class ManagerService:
         began = clock.monotonic()
         if not self._manager.commit():
             return False
+        self._manager.record_commit(clock.now())
         self._has_committed.set()
         self._commit_time = clock.monotonic() - began
         self._slices_time = 0.0
@@ -366,7 +367,9 @@ class ManagerService:
         before = self._slices_time
         for _ in range(MAX_SLICES):
             is_more = self._manager.advance(clock.now())
-            self._slices_time = before + clock.monotonic() - began
+            slices_time = before + clock.monotonic() - began
+            self._broker.count_slice(slices_time - self._slices_time)
+            self._slices_time = slices_time
             if not is_more:
                 self._has_requests_between = False
                 break

@@ -357,6 +357,14 @@ pub struct StatsResponse<'a> {
     /// Durations of the stages of jobs since the job manager started.
     #[serde(deserialize_with = "object")]
     pub stages: StageStats,
+    /// Durations of submissions since the job manager started, until their jobs were durable.
+    #[serde(deserialize_with = "object")]
+    pub submissions: HistogramStats,
+    /// Durations of the store's checkpoints since the job manager started.
+    #[serde(deserialize_with = "object")]
+    pub checkpoints: HistogramStats,
+    /// The length of the store's log in bytes.
+    pub store_log_bytes: u64,
     /// The size of the database in bytes, without its log.
     pub store_bytes: u64,
     /// The part of it without data: later jobs use it, the excess is released.

@@ -245,6 +245,8 @@ fn payloads_of_the_job_services_round_trip() {
                 "start":{"count":0,"sum":0.0,"le":[],"buckets":[]},
                 "run":{"count":0,"sum":0.0,"le":[],"buckets":[]},
                 "cleanup":{"count":0,"sum":0.0,"le":[],"buckets":[]}},
+            "submissions":{"count":0,"sum":0.0,"le":[],"buckets":[]},
+            "checkpoints":{"count":0,"sum":0.0,"le":[],"buckets":[]},"store_log_bytes":4120,
             "store_bytes":4096,"store_free_bytes":0,"store_released_bytes":8192,"housekeeping":{"running":{}}}"#,
     );
     round_trip::<job_list::ListRequest>(

@@ -20,7 +20,7 @@ mod token;
 use std::collections::VecDeque;
 
 use penstock_flux::job_ingest::{SubmitPartRequest, SubmitRequest};
-use penstock_flux::{Credentials, RequestError, errno};
+use penstock_flux::{Credentials, Histogram, HistogramStats, RequestError, errno};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
@@ -55,6 +55,10 @@ pub(crate) struct Submissions {
     complete: VecDeque<IdRange>,
     /// Rejected ones: the first id, and the jobs that are still to be removed.
     rejected: VecDeque<IdRange>,
+    /// When the complete ones began whose jobs are not durable yet.
+    uncommitted: Vec<f64>,
+    /// The durations of submissions until their jobs are durable.
+    durations: Histogram,
 }
 
 impl Default for Submissions {
@@ -66,6 +70,8 @@ impl Default for Submissions {
             repetitions: Vec::new(),
             complete: VecDeque::new(),
             rejected: VecDeque::new(),
+            uncommitted: Vec::new(),
+            durations: Histogram::of_work(),
         }
     }
 }
@@ -74,6 +80,17 @@ impl Submissions {
     /// Sets the number of jobs in a slice.
     pub(crate) fn set_slice(&mut self, jobs: u64) {
         self.jobs_per_slice = jobs;
+    }
+
+    /// Records that the jobs of all complete submissions are durable since `now`.
+    pub(crate) fn record_commit(&mut self, now: f64) {
+        for began in self.uncommitted.drain(..) {
+            self.durations.observe(now - began);
+        }
+    }
+
+    pub(crate) fn durations(&self) -> HistogramStats {
+        self.durations.stats()
     }
 
     /// `job-ingest.submit`. The ids are sent when the jobs are durable.
@@ -107,6 +124,7 @@ impl Submissions {
         }
         if progress == Progress::Complete {
             let payload = submission.complete(cx, census);
+            self.uncommitted.push(submission.began);
             for (first, last) in submission.ranges {
                 cx.add_effect(Effect::Accepted { first, last });
                 for id in cx.jobs.added(first, last).collect::<Vec<_>>() {
@@ -234,7 +252,7 @@ impl Submissions {
             });
             return Ok(());
         }
-        let submission = Submission::in_parts(sender, token.clone(), origin, due);
+        let submission = Submission::in_parts(sender, token.clone(), origin, cx.now);
         self.waiting.push(submission);
         Ok(())
     }
@@ -366,6 +384,7 @@ impl Submissions {
         }
         if progress == Progress::Complete {
             let payload = submission.complete(cx, census);
+            self.uncommitted.push(submission.began);
             submission
                 .requests
                 .retain(|request| !request.is_noresponse());

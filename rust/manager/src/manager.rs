@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use penstock_flux::Histogram;
 use penstock_flux::job_manager::{HousekeepingStats, StatsResponse};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -49,6 +50,8 @@ pub struct Manager {
     pub(crate) due: VecDeque<JobId>,
     out: Vec<Message>,
     log: Log,
+    /// The durations of the store's checkpoints.
+    checkpoints: Histogram,
     #[cfg(debug_assertions)]
     check: crate::replay_check::ReplayCheck,
 }
@@ -73,6 +76,7 @@ impl Manager {
             due: VecDeque::new(),
             out: Vec::new(),
             log: Log::default(),
+            checkpoints: Histogram::of_work(),
             #[cfg(debug_assertions)]
             check: crate::replay_check::ReplayCheck::default(),
         }
@@ -200,6 +204,14 @@ impl Manager {
     pub fn commit(&mut self) -> Result<bool, penstock_store::Error> {
         self.exec.record_unsent(&mut self.cx);
         self.cx.commit()
+    }
+
+    /// Records for the statistics that a [`commit`](Self::commit) has ended at `now`.
+    pub fn record_commit(&mut self, now: f64) {
+        self.submissions.record_commit(now);
+        for duration in self.cx.store().take_checkpoint_durations() {
+            self.checkpoints.observe(duration.as_secs_f64());
+        }
     }
 
     /// Closes the store, and discards every change since the last commit: another manager can be opened on the same
@@ -386,6 +398,9 @@ impl Manager {
             ended: self.census.result_stats(),
             purged: self.census.purged(),
             stages: self.census.stage_stats(),
+            submissions: self.submissions.durations(),
+            checkpoints: self.checkpoints.stats(),
+            store_log_bytes: self.cx.store().log_bytes(),
             store_bytes: space.pages * space.page_bytes,
             store_free_bytes: space.free_pages * space.page_bytes,
             store_released_bytes: self.purger.released_pages() * space.page_bytes,

@@ -190,6 +190,10 @@ impl JobManager {
             .map_err(raised)
     }
 
+    fn record_commit(&self, py: Python<'_>, now: f64) -> PyResult<()> {
+        self.with(py, |manager| manager.record_commit(now))
+    }
+
     #[getter]
     fn has_uncommitted(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |manager| manager.has_uncommitted())

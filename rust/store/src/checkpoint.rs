@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
@@ -68,7 +69,12 @@ struct Log {
     has_failed: AtomicBool,
     /// The failure of a checkpoint, for the next commit.
     failure: Mutex<Option<Error>>,
+    /// The durations of checkpoints that were not taken for the statistics yet.
+    durations: Mutex<Vec<Duration>>,
 }
+
+/// The greatest number of durations that are not taken.
+const MAX_DURATIONS: usize = 1024;
 
 impl Log {
     fn uncopied(&self) -> u64 {
@@ -96,6 +102,18 @@ impl Log {
                 Err(error)
             }
         }
+    }
+
+    /// Makes a copy, and records how long it takes.
+    fn timed<T>(&self, copy: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let copied = copy();
+        let durations = self.durations.lock();
+        let mut durations = durations.unwrap_or_else(PoisonError::into_inner);
+        if durations.len() < MAX_DURATIONS {
+            durations.push(began.elapsed());
+        }
+        copied
     }
 
     fn fail(&self, error: Error) {
@@ -274,6 +292,12 @@ impl Checkpoints {
         failure.take()
     }
 
+    /// Takes the durations of checkpoints since the last call.
+    pub(crate) fn take_durations(&self) -> Vec<Duration> {
+        let durations = self.log.durations.lock();
+        std::mem::take(&mut *durations.unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Requests a checkpoint if the log has become longer by a piece.
     pub(crate) fn follow_commit(&mut self) {
         let length = self.log_pages();
@@ -357,7 +381,7 @@ impl Checkpoints {
             (is_writers || length >= self.limits.max) && length >= self.forced + self.limits.piece;
         if is_too_long {
             self.forced = length;
-            self.after_copy_of_thread(|| self.log.copy(writer))
+            self.after_copy_of_thread(|| self.log.timed(|| self.log.copy(writer)))
         } else if is_short {
             // The thread may not have synced its copy: the log must not restart before.
             let _copying = match self.log.copying.try_lock() {
@@ -366,7 +390,7 @@ impl Checkpoints {
                 Err(TryLockError::WouldBlock) => return Ok(()),
             };
             self.rest_copied = length;
-            self.log.copy(writer)
+            self.log.timed(|| self.log.copy(writer))
         } else {
             Ok(())
         }
@@ -441,7 +465,8 @@ impl Task {
         for _ in 0..MAX_COPIES {
             let copying = self.log.copying.lock();
             let copying = copying.unwrap_or_else(PoisonError::into_inner);
-            let copied = self.log.copy(connection).and_then(|()| self.sync());
+            let copy = || self.log.copy(connection).and_then(|()| self.sync());
+            let copied = self.log.timed(copy);
             if let Err(error) = copied {
                 self.log.fail(error);
                 return;

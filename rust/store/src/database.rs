@@ -220,6 +220,12 @@ impl Database {
         checkpoints.map_or(0, Checkpoints::log_pages)
     }
 
+    /// Takes the durations of checkpoints since the last call.
+    pub(crate) fn take_checkpoint_durations(&self) -> Vec<Duration> {
+        let checkpoints = self.checkpoints.as_ref();
+        checkpoints.map_or_else(Vec::new, Checkpoints::take_durations)
+    }
+
     /// Takes the copy of the log that is due, if no thread makes it.
     pub(crate) fn due_copy(&self) -> Option<DueCopy> {
         self.checkpoints.as_ref().and_then(Checkpoints::take_due)

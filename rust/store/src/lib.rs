@@ -37,6 +37,7 @@ mod submissions;
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use penstock_jobspec::job_id::JobId;
 use rusqlite::params;
@@ -46,6 +47,7 @@ use common_events::Run;
 use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs};
 pub use error::Error;
+use log_space::FRAME_BYTES;
 use records::Eventlog;
 pub use records::{JobRecord, Jobs};
 pub use schema::Synchronous;
@@ -137,6 +139,16 @@ impl Store {
     /// The pages of the log after the last commit.
     pub fn log_pages(&self) -> u64 {
         self.database.log_pages()
+    }
+
+    /// The same in bytes.
+    pub fn log_bytes(&self) -> u64 {
+        self.log_pages() * FRAME_BYTES
+    }
+
+    /// Takes the durations of checkpoints since the last call, at most 1,024 of them.
+    pub fn take_checkpoint_durations(&self) -> Vec<Duration> {
+        self.database.take_checkpoint_durations()
     }
 
     /// Takes the copy of the log into the database that is due, if no thread makes it.

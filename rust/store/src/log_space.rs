@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A page of the log with its header.
-const FRAME_BYTES: u64 = 4096 + 24;
+pub(crate) const FRAME_BYTES: u64 = 4096 + 24;
 /// The log has blocks for as many more pages at the beginning of a transaction.
 const MIN_SPARE_PAGES: u64 = 64;
 /// Bytes that the log gets at once.

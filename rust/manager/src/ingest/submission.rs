@@ -16,7 +16,7 @@ use penstock_store::Submission as StoredSubmission;
 use penstock_wire::Message;
 
 use super::invalid::InvalidEntries;
-use super::repetition::no_such_submission;
+use super::repetition::{PART_TIMEOUT_S, no_such_submission};
 use super::results::{Results, StoredJobs, StoredResult};
 use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
 use crate::authorize;
@@ -174,6 +174,8 @@ pub(super) struct Submission {
     /// The request, and the later ones with the same token: all get the same response.
     pub(super) requests: Vec<Message>,
     pub(super) sender: Credentials,
+    /// When its request came, or its first part.
+    pub(super) began: f64,
     pub(super) token: Option<Token>,
     form: ResponseForm,
     /// The submissions of a list that are still to be accepted.
@@ -203,10 +205,11 @@ pub(super) struct Submission {
 
 impl Submission {
     /// A submission without jobs.
-    fn new(sender: Credentials, token: Option<Token>, form: ResponseForm) -> Self {
+    fn new(sender: Credentials, token: Option<Token>, form: ResponseForm, began: f64) -> Self {
         Self {
             requests: Vec::new(),
             sender,
+            began,
             token,
             form,
             texts: VecDeque::new(),
@@ -230,14 +233,14 @@ impl Submission {
         }
     }
 
-    /// Begins a submission that comes in parts, all of which are still to come: the first one by `due`.
+    /// Begins a submission that comes in parts, all of which are still to come.
     pub(super) fn in_parts(
         sender: Credentials,
         token: Token,
         origin: Option<Vec<u8>>,
-        due: f64,
+        now: f64,
     ) -> Self {
-        let mut begun = Self::new(sender, Some(token), ResponseForm::Part);
+        let mut begun = Self::new(sender, Some(token), ResponseForm::Part, now);
         begun.parts = Some(Parts {
             origin,
             next: 0,
@@ -245,7 +248,7 @@ impl Submission {
             are_all_here: false,
             submissions: 0,
             digest: ListDigest::default(),
-            due,
+            due: now + PART_TIMEOUT_S,
         });
         begun
     }
@@ -263,7 +266,7 @@ impl Submission {
             (None, None, None) => ResponseForm::One,
             (None, ..) => ResponseForm::Copies,
         };
-        let mut begun = Self::new(sender, token, form);
+        let mut begun = Self::new(sender, token, form, cx.now);
         if let Some(jobs) = &submission.jobs {
             quota::check_submissions(cx, sender, jobs.len() as u64)?;
             begun.add_texts(jobs);
