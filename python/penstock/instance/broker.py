@@ -220,6 +220,8 @@ class Broker:
         self._in_round = False
         # Whether any service may have output to post.
         self._nudged = False
+        # Whether one has more output than it has posted: others are served before the next round.
+        self._has_rest = False
         self._subscribed = trio.Event()
         self._is_posting_output = False
         self._next_peer = 1
@@ -393,8 +395,15 @@ class Broker:
         self._slices.observe(seconds)
 
     def nudge(self) -> None:
-        """Schedules a round in which all services post their output: one has some."""
-        self._nudged = True
+        """Schedules a round in which all services post their output: one has some.
+
+        A service that has posted a part of its output posts the next one in another round, after
+        the requests that have come meanwhile.
+        """
+        if self._is_posting_output:
+            self._has_rest = True
+        else:
+            self._nudged = True
         self._wake_pump()
 
     # --- for the control service
@@ -622,6 +631,8 @@ class Broker:
             Whether there is more to route.
         """
         self._in_round = True
+        self._nudged |= self._has_rest
+        self._has_rest = False
         began = self.clock.monotonic()
         try:
             exchanges = 0
@@ -638,7 +649,7 @@ class Broker:
         finally:
             self._in_round = False
             self._rounds.observe(self.clock.monotonic() - began)
-            if self._posted or self._nudged or self._abandoned:
+            if self._posted or self._nudged or self._has_rest or self._abandoned:
                 self._wake.set()
         return bool(self._posted)
 
