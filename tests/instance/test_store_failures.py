@@ -7,6 +7,7 @@ import os
 import resource
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -245,6 +246,27 @@ def test_a_network_file_system_is_rejected(kind, tmp_path):
     check_local(tmp_path, other + line.format("ext4"))
     with pytest.raises(StartError, match=rf"network file system \({kind}\)"):
         check_local(tmp_path, other + line.format(kind))
+
+
+def test_a_daemon_does_not_start_on_a_network_file_system(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    device = state.stat().st_dev
+    mounts = tmp_path / "mounts"
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts.write_text(f"24 30 {number} / / rw - nfs4 server:/home rw\n")
+    # The daemon sees other mounts than there are.
+    script = 'mount --bind "$0" /proc/$$/mountinfo && exec "$@"'
+    isolated = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, str(mounts)]
+    if subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("mount namespaces are not available")
+    command = [sys.executable, "-m", "penstock", "start", "--state", str(state), "--", "true"]
+    done = subprocess.run(
+        [*isolated, *command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert f"state directory `{state}` is on a network file system (nfs4)" in done.stderr
+    assert not (state / "jobs.sqlite").exists()
 
 
 def test_output_of_unknown_jobs_stays(start, tmp_path):

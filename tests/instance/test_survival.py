@@ -265,6 +265,48 @@ def test_a_changed_output_limit_applies_to_running_jobs(start, tmp_path):
         assert row["reason"].startswith("exec: more than 1000 bytes of output: ")
 
 
+def test_output_is_kept_in_the_directory_that_the_configuration_names(start, tmp_path):
+    output, config = tmp_path / "data" / "output", tmp_path / "penstock.toml"
+    config.write_text(f"[penstock.exec]\noutput-directory = '{output}'\n")
+    with start("--config", str(config)) as instance:
+        (job,) = instance.lines("submit", "echo", "hello")
+        assert instance.penstock("wait", job).returncode == 0
+        assert [path.name for path in output.glob("*.stdout")] == [f"{parse(job)}.stdout"]
+        assert output.stat().st_mode & 0o777 == 0o700
+        assert not (instance.state / "exec" / "output").exists()
+        assert instance.lines("logs", job) == ["hello"]
+    with start("--config", str(config)) as instance:
+        assert instance.lines("logs", job) == ["hello"]
+        instance.lines("purge", "--force", "--num-limit=0")
+    assert list(output.glob("[0-9]*")) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem"),
+    [(0o777, "cannot be trusted: other users can write to it"), (0o755, "have access to")],
+)
+def test_output_is_not_kept_where_others_have_access(start, tmp_path, mode, problem):
+    output, config = tmp_path / "output", tmp_path / "penstock.toml"
+    output.mkdir()
+    output.chmod(mode)
+    config.write_text(f"[penstock.exec]\noutput-directory = '{output}'\n")
+    with start() as instance:
+        places = [
+            "--state",
+            str(tmp_path / "other"),
+            "--socket",
+            str(tmp_path / "other" / "socket"),
+        ]
+        done = instance.penstock("start", *places, "--config", str(config), "--", "true")
+        assert done.returncode == 1
+        assert problem in done.stderr
+        # Nor by a service that is started by hand.
+        by_hand = ["exec", "--directory", str(tmp_path / "exec"), "--name", "other"]
+        done = instance.penstock(*by_hand, "--output-directory", str(output))
+        assert done.returncode == 1
+        assert f"directory `{output}` has mode {mode:o}: expected 700" in done.stderr
+
+
 def test_a_service_by_hand_does_not_replace_the_instances_own(start, exec_process):
     """One that served an earlier instance at the same address, and its tasks, run on."""
     with start("--exec=none") as instance, exec_process(instance) as leftover:

@@ -1,4 +1,4 @@
-"""The table of roles in `docs/security.md`, from the tables of the services' routers.
+"""The table of roles in `docs/security.md`, from the tables by which the services check requests.
 
 python tests/support/roles_page.py    # rewrites it
 """
@@ -9,6 +9,10 @@ import re
 from pathlib import Path
 
 from penstock._core import service_roles
+from penstock.instance.control import ControlService
+from penstock.instance.hooks import HookService
+from penstock.instance.log_service import LogService
+from penstock.instance.pmix_service import PmixService
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 HEAD = "| who | requests |\n|---|---|\n"
@@ -23,10 +27,19 @@ WHO = {
 }
 
 
+IN_PYTHON = (ControlService, HookService, LogService, PmixService)
+
+
+def roles() -> list[tuple[str, str]]:
+    """Each topic with the role that may call it."""
+    methods = [entry for service in IN_PYTHON for entry in service.METHODS.items()]
+    return [*service_roles(), *((topic, method.role.value) for topic, method in methods)]
+
+
 def table() -> str:
     """The rows, a role each."""
     topics: dict[str, list[str]] = {role: [] for role in WHO}
-    for topic, role in service_roles():
+    for topic, role in roles():
         topics[role].append(f"`{topic}`")
     return HEAD + "".join(
         f"| {who} | {', '.join(sorted(topics[role]))} |\n" for role, who in WHO.items()

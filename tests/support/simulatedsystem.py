@@ -81,6 +81,9 @@ class SimulatedHost:
         finally:
             self._claimed.remove(state)
 
+    def prepare_output(self, directory: Path) -> None:
+        pass
+
     def prepare_socket(self, path: Path, setting: str) -> None:
         """Removes a stale socket: there is none."""
 

@@ -33,8 +33,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--directory",
         type=Path,
         metavar="DIR",
-        help="where journal, reaper and retained output are (default: by the address, in "
+        help="where journal and reaper are (default: by the address, in "
         "$XDG_STATE_HOME/penstock/exec)",
+    )
+    add(
+        "--output-directory",
+        type=Path,
+        metavar="DIR",
+        help="where retained output is (default: `output` in --directory)",
     )
     add("--name", help="the service's name (default job-exec)")
     add(
@@ -84,7 +90,14 @@ def main(args: argparse.Namespace) -> NoReturn:
     command = [PROGRAM, "--uri", address]
     for user in sorted(named_users(uri)):
         command += ["--server-user", str(user)]
-    for option in ("directory", "name", "kill-timeout", "output-limit", "cgroup"):
+    for option in (
+        "directory",
+        "output-directory",
+        "name",
+        "kill-timeout",
+        "output-limit",
+        "cgroup",
+    ):
         value = getattr(args, option.replace("-", "_"))
         if value is not None:
             command += [f"--{option}", str(value)]

@@ -12,6 +12,7 @@ from penstock.limits import MAX_HOSTS, MAX_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def hosts(text: str) -> None:
@@ -50,6 +51,12 @@ def cgroup_place(text: str) -> None:
     """Checks the parent of cgroups: `auto`, `none`, or a path."""
     if text not in ("auto", "none") and not text.startswith("/"):
         raise Error(f"expected auto, none or an absolute path, found `{text}`")
+
+
+def absolute_path(path: Path | None) -> None:
+    """Checks that a path does not depend on the working directory."""
+    if path is not None and not path.is_absolute():
+        raise Error(f"expected an absolute path, found `{path}`")
 
 
 def listen_address(text: str) -> None:

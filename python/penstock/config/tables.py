@@ -300,6 +300,13 @@ class ExecSettings:
         doc="jobs run on this host, unbound, whatever nodes they were allocated; `--oversubscribe` "
         "sets it",
     )
+    output_directory: Path | None = key(
+        None,
+        "the directory of jobs' output, on another file system than the database for example; only "
+        "the owner may have access to it",
+        shown_default="`exec/output` in the state directory",
+        check=checks.absolute_path,
+    )
     output_limit: int = key(
         1 << 30,
         "bytes of output stored for a job; a job that exceeds them is killed; 0 is no limit",

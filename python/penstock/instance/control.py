@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import dataclasses
 import errno
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock._core import (
     PRIVATE,
     AttributeResponse,
     AttributeSetRequest,
-    Batch,
     ConfigReloadRequest,
     Message,
     NameRequest,
@@ -25,12 +24,13 @@ from penstock._core import (
     topic,
 )
 from penstock.errors import Error, RequestError
-from penstock.instance.requests import Handlers, is_disconnect, require_owner, serve
+from penstock.instance.requests import MethodTable, for_all, for_owner, serve_batch
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock._core import Batch
     from penstock.config import Config
     from penstock.instance.broker import Broker
     from penstock.instance.system import ProcessUsage
@@ -83,25 +83,6 @@ class ControlService:
         self._start = broker.clock.monotonic()
         self._started = broker.clock.now()
         self._usage = usage
-        self._methods: Handlers = {
-            topic.service.ADD: self._service_add,
-            topic.service.REMOVE: self._service_remove,
-            topic.service.LIST: self._service_list,
-            topic.event.SUBSCRIBE: self._subscribe,
-            topic.event.UNSUBSCRIBE: self._unsubscribe,
-            topic.event.PUBLISH: self._publish,
-            topic.broker.ATTR_GET: self._attr_get,
-            topic.broker.ATTR_LIST: self._attr_list,
-            topic.broker.ATTR_SET: self._attr_set,
-            topic.broker.ATTR_RM: self._attr_rm,
-            topic.broker.MODULE_LIST: self._module_list,
-            topic.broker.CONFIG_GET: self._config_get,
-            topic.broker.CONFIG_RELOAD: self._config_reload,
-            topic.broker.CONFIG_LOAD: self._config_load,
-            topic.broker.STATS_GET: self._stats,
-            topic.broker.SHUTDOWN: self._shutdown,
-            topic.broker.STATE_GET: self._state,
-        }
         self.restarts = Restarts(broker, self, self.NAMES)
         self.restarts.start()
 
@@ -110,14 +91,10 @@ class ControlService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
-        responses = Batch()
-        for request in batch:
-            if request.kind != "request" or is_disconnect(request):
-                continue
-            response = serve(request, self._methods)
-            if response is not None:
-                responses.append(response)
-        self._broker.post(self.peer, responses)
+        self._broker.post_messages(self.peer, serve_batch(self, batch))
+
+    def disconnect(self, notice: Message) -> None:
+        """Does nothing: the broker itself forgets the services and subscriptions of a client."""
 
     def post_output(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
@@ -129,7 +106,6 @@ class ControlService:
         return peer
 
     def _service_add(self, request: Message) -> None:
-        require_owner(request)
         name = ServiceRequest.read(request).service
         peer = self._origin(request)
         errnum = self._broker.add_service(name, peer)
@@ -168,7 +144,6 @@ class ControlService:
             raise RequestError(errno.ENOENT, f"not subscribed to `{prefix}`")
 
     def _publish(self, request: Message) -> dict[str, Any]:
-        require_owner(request)
         event = PublishRequest.read(request)
         if not event.topic or "\0" in event.topic:
             text = "event.publish: `topic`: expected a word without NUL"
@@ -198,7 +173,6 @@ class ControlService:
         return {"names": sorted(names if request.has_owner_role else names - OWNER_ATTRIBUTES)}
 
     def _attr_set(self, request: Message) -> None:
-        require_owner(request)
         attribute = AttributeSetRequest.read(request)
         name = attribute.name
         self._check_mutable(name)
@@ -209,7 +183,6 @@ class ControlService:
         self._set_attributes[name] = attribute.value
 
     def _attr_rm(self, request: Message) -> None:
-        require_owner(request)
         name = NameRequest.read(request).name
         self._check_mutable(name)
         if self._set_attributes.pop(name, None) is None:
@@ -248,11 +221,9 @@ class ControlService:
         return {table: self._config[table] for table in GUEST_TABLES if table in self._config}
 
     def _config_reload(self, request: Message) -> dict[str, Any]:
-        require_owner(request)
         return {"changed": self._apply_config(ConfigReloadRequest.read(request).config)}
 
     def _config_load(self, request: Message) -> None:
-        require_owner(request)
         self._apply_config(read_object(request))
 
     def _apply_config(self, document: dict[str, Any]) -> list[str]:
@@ -277,9 +248,28 @@ class ControlService:
         return StateResponse.run(self._broker.clock.monotonic() - self._start)
 
     def _shutdown(self, request: Message) -> None:
-        require_owner(request)
         shutdown = ShutdownRequest.read(request)
         try:
             self._shut_down(shutdown)
         except Error as error:
             raise RequestError(errno.EINVAL, str(error)) from error
+
+    METHODS: ClassVar[MethodTable] = {
+        topic.service.ADD: for_owner(_service_add),
+        topic.service.REMOVE: for_all(_service_remove),
+        topic.service.LIST: for_all(_service_list),
+        topic.event.SUBSCRIBE: for_all(_subscribe),
+        topic.event.UNSUBSCRIBE: for_all(_unsubscribe),
+        topic.event.PUBLISH: for_owner(_publish),
+        topic.broker.ATTR_GET: for_all(_attr_get),
+        topic.broker.ATTR_LIST: for_all(_attr_list),
+        topic.broker.ATTR_SET: for_owner(_attr_set),
+        topic.broker.ATTR_RM: for_owner(_attr_rm),
+        topic.broker.MODULE_LIST: for_all(_module_list),
+        topic.broker.CONFIG_GET: for_all(_config_get),
+        topic.broker.CONFIG_RELOAD: for_owner(_config_reload),
+        topic.broker.CONFIG_LOAD: for_owner(_config_load),
+        topic.broker.STATS_GET: for_all(_stats),
+        topic.broker.SHUTDOWN: for_owner(_shutdown),
+        topic.broker.STATE_GET: for_all(_state),
+    }

@@ -388,6 +388,8 @@ class Instance:
         if options.exec == "local":
             if options.exec_program is None:
                 raise StartError("no program `penstock-exec`, which runs the jobs")
+            if options.config.penstock.exec.output_directory is not None:
+                self._system.host.prepare_output(options.output_directory)
             self._exec_process = ExecProcess(
                 self._broker,
                 options.exec_program,

@@ -72,6 +72,8 @@ class ExecProcess:
     ) -> None:
         self._command = [str(program), "--uri", uri, "--directory", str(directory), "--name", NAME]
         self._command += ["--take-over", "--end-when-idle", "--own-directory"]
+        if settings.output_directory is not None:
+            self._command += ["--output-directory", str(settings.output_directory)]
         self._command += ["--cgroup", settings.cgroup]
         self._command += ["--min-guest-uid", str(settings.min_guest_uid)]
         if settings.allow_new_privileges:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
@@ -19,11 +19,11 @@ from penstock._core import HookCancelRequest, HookRequest, HookResponse, fluid_f
 from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
-    Handlers,
-    is_disconnect,
+    MethodTable,
+    for_owner,
     printable,
     requester,
-    serve_owner,
+    serve_batch,
 )
 from penstock.instance.restart import Restarts
 from penstock.instance.supervision import FAULTS
@@ -71,11 +71,6 @@ class HookService:
         self._queued: list[_Run] = []
         self._wake = trio.Event()
         self._running: dict[int, _Run] = {}
-        self._methods: Handlers = {
-            topic.hooks.PROLOG: self._begin,
-            topic.hooks.EPILOG: self._begin,
-            topic.hooks.CANCEL: self._cancel,
-        }
         self.restarts = Restarts(broker, self, ("hooks",))
         self.restarts.start()
 
@@ -88,14 +83,11 @@ class HookService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests, each of which is answered when the command has ended."""
-        for request in batch:
-            if is_disconnect(request):
-                self._cancel_requests_of(requester(request))
-        responses = serve_owner(batch, self._methods)
-        self._broker.post_messages(self.peer, responses)
+        self._broker.post_messages(self.peer, serve_batch(self, batch))
 
-    def _cancel_requests_of(self, client: bytes) -> None:
+    def disconnect(self, notice: Message) -> None:
         """Cancels the commands of a client that has disconnected: it would request them again."""
+        client = requester(notice)
         for run in self._running.values():
             if requester(run.request) == client:
                 run.cancel()
@@ -122,6 +114,12 @@ class HookService:
         if not request.noresponse:
             run.cancellations.append(request)
         return DEFERRED
+
+    METHODS: ClassVar[MethodTable] = {
+        topic.hooks.PROLOG: for_owner(_begin),
+        topic.hooks.EPILOG: for_owner(_begin),
+        topic.hooks.CANCEL: for_owner(_cancel),
+    }
 
     async def run(self) -> None:
         """Runs the requested commands, each in a task of its own."""

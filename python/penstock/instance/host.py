@@ -83,7 +83,7 @@ def host_system(options: StartOptions, umask: int, descriptors: int) -> System:
         open_manager=open_manager,
         reserve=ReserveFile(options.state / "reserve", options.config.penstock.store.reserve),
         children=children,
-        output=OutputFiles(options.exec_directory / "output"),
+        output=OutputFiles(options.output_directory),
         pmix_servers=PmixServers(os.urandom),
         stop_signals=_stop_signals,
         in_thread=_in_thread,
@@ -116,6 +116,16 @@ class ThisHost:
     def prepare_socket(self, path: Path, setting: str) -> None:
         check_trusted(path.parent, self.uid, setting)
         _remove_stale_socket(path, setting)
+
+    def prepare_output(self, directory: Path) -> None:
+        setting = "penstock.exec.output-directory"
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"{setting}: cannot make `{directory}`: {error.strerror}") from error
+        check_private(directory, self.uid, setting)
+        if directory.stat().st_mode & 0o077:
+            raise StartError(f"{setting}: other users have access to `{directory}`")
 
     def usage(self) -> ProcessUsage:
         used = resource.getrusage(resource.RUSAGE_SELF)

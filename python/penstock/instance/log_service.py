@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
@@ -23,13 +23,13 @@ from penstock._core import (
 from penstock.errors import RequestError
 from penstock.instance.requests import (
     DEFERRED,
-    Handlers,
-    is_disconnect,
+    MethodTable,
+    for_all,
+    for_owner,
     printable,
     requester,
-    require_owner,
     require_streaming,
-    serve,
+    serve_batch,
 )
 from penstock.instance.restart import Restarts
 
@@ -102,13 +102,6 @@ class LogService(logging.Handler):
         self._faults = 0
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
-        self._methods: Handlers = {
-            topic.log.DMESG: self._dmesg,
-            topic.log.CLEAR: self._clear,
-            topic.log.APPEND: self._append,
-            topic.log.DMESG_CANCEL: self._cancel,
-            topic.log.STATS_GET: self._stats,
-        }
         self.restarts = Restarts(broker, self, ("log",))
         self.restarts.start()
 
@@ -179,17 +172,7 @@ class LogService(logging.Handler):
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
-        responses: list[Message] = []
-        for request in batch:
-            if request.kind != "request":
-                continue
-            if is_disconnect(request):
-                self._disconnect(request)
-                continue
-            response = serve(request, self._methods)
-            if response is not None:
-                responses.append(response)
-        self._broker.post_messages(self.peer, responses)
+        self._broker.post_messages(self.peer, serve_batch(self, batch))
 
     def post_output(self, now: float) -> None:
         """Sends new lines to the followers."""
@@ -212,7 +195,6 @@ class LogService(logging.Handler):
     def _dmesg(self, request: Message) -> Any:
         if request.noresponse:
             return DEFERRED
-        require_owner(request)
         require_streaming(request)
         options = DmesgRequest.read(request)
         # Flush unsent lines to existing followers first, or the new one gets them twice.
@@ -237,12 +219,12 @@ class LogService(logging.Handler):
                 self._broker.post_messages(self.peer, [end])
                 return
 
-    def _disconnect(self, request: Message) -> None:
-        gone = requester(request)
+    def disconnect(self, notice: Message) -> None:
+        """Ends the streams of a client that has disconnected."""
+        gone = requester(notice)
         self._followers = [entry for entry in self._followers if requester(entry[0]) != gone]
 
     def _clear(self, request: Message) -> None:
-        require_owner(request)
         upto = LogClearRequest.read(request).upto
         # Other threads can log at the same time.
         self.acquire()
@@ -261,7 +243,6 @@ class LogService(logging.Handler):
         }
 
     def _append(self, request: Message) -> None:
-        require_owner(request)
         found = SYSLOG_LINE.fullmatch(request.payload or b"")
         if found is not None:
             level, text = found["priority"], found["text"].decode(errors="replace")
@@ -272,6 +253,14 @@ class LogService(logging.Handler):
             expected = ", ".join(LEVELS)
             raise RequestError(errno.EINVAL, f"unknown level `{line.level}`: expected {expected}")
         user_log.log(LEVELS[line.level], "%s", line.text)
+
+    METHODS: ClassVar[MethodTable] = {
+        topic.log.DMESG: for_owner(_dmesg),
+        topic.log.CLEAR: for_owner(_clear),
+        topic.log.APPEND: for_owner(_append),
+        topic.log.DMESG_CANCEL: for_all(_cancel),
+        topic.log.STATS_GET: for_all(_stats),
+    }
 
 
 def syslog_line(line: LogRow) -> str:

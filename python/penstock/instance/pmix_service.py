@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
@@ -27,10 +27,11 @@ from penstock.errors import Error
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.requests import (
     DEFERRED,
-    Handlers,
+    MethodTable,
     error_response,
+    for_owner,
     require_streaming,
-    serve_owner,
+    serve_batch,
 )
 from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import FAULTS, contain
@@ -66,11 +67,6 @@ class PmixService:
         self._client = InternalClient(broker)
         self._jobs: dict[int, _Job] = {}
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
-        self._methods: Handlers = {
-            topic.pmix_exec.START: self._start,
-            topic.pmix_exec.ENDED: self._report_end,
-            topic.pmix_exec.STOP: self._stop,
-        }
         self.restarts = Restarts(broker, self, (NAME,))
         self.restarts.start()
 
@@ -79,8 +75,10 @@ class PmixService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `start` is answered when the server has the job."""
-        responses = serve_owner(batch, self._methods)
-        self._broker.post_messages(self.peer, responses)
+        self._broker.post_messages(self.peer, serve_batch(self, batch))
+
+    def disconnect(self, notice: Message) -> None:
+        """Does nothing: connections to servers outlast the execution service."""
 
     def post_output(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
@@ -109,6 +107,12 @@ class PmixService:
         job = self._jobs.get(PmixStopRequest.read(request).id)
         if job is not None:
             job.scope.cancel()
+
+    METHODS: ClassVar[MethodTable] = {
+        topic.pmix_exec.START: for_owner(_start),
+        topic.pmix_exec.ENDED: for_owner(_report_end),
+        topic.pmix_exec.STOP: for_owner(_stop),
+    }
 
     def _start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Runs a function in the background, once the service runs."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from penstock._core import MAX_PING_BYTES, read_object, topic
 from penstock.errors import RequestError
@@ -36,32 +37,71 @@ SHOWN_PAYLOAD_BYTES = 200
 # Services with environments of jobs, or input, in their payloads: the log shows their sizes.
 SECRET_SERVICES = frozenset({"job-ingest", "job-exec", "kvs", "pmix"})
 
-# The payload of the response, as its keys or as its bytes; None for an empty one.
-Handler = Callable[["Message"], Mapping[str, Any] | bytes | Deferred | None]
-# Handlers by topic.
-Handlers = Mapping[str, Handler]
+# Serves a request to a service: the payload of the response, as its keys or as its bytes; None for
+# an empty one.
+Handler = Callable[[Any, "Message"], Mapping[str, Any] | bytes | Deferred | None]
 
 
-def serve(request: Message, methods: Handlers) -> Message | None:
-    """Serves a request by the handler of its topic; every service answers `ping` and `stats-get`.
+class Role(Enum):
+    """The users who may call a method."""
+
+    ALL = "all"
+    OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of a service: who may call it, and what serves it."""
+
+    role: Role
+    handler: Handler
+
+
+# By topic.
+MethodTable = Mapping[str, Method]
+
+
+def for_all(handler: Handler) -> Method:
+    """A method that every user may call."""
+    return Method(Role.ALL, handler)
+
+
+def for_owner(handler: Handler) -> Method:
+    """A method that the instance owner may call."""
+    return Method(Role.OWNER, handler)
+
+
+class RequestService(Protocol):
+    """A service whose requests `serve` serves."""
+
+    METHODS: ClassVar[MethodTable]
+
+    def disconnect(self, notice: Message) -> None:
+        """Forgets a client that has disconnected; `requester(notice)` is its route."""
+
+
+def serve(service: RequestService, request: Message) -> Message | None:
+    """Serves a request by the method of its topic; every service answers `ping` and `stats-get`.
 
     Nothing leaves this function but the response: `RequestError` is answered with its errno, and
     any other exception, a Rust panic included, with EIO after its traceback is logged. The broker
     has rejected text that is not Unicode.
 
     Args:
+        service: the service that the request is for.
         request: the request.
-        methods: the service's handlers.
 
     Returns:
-        The response; None if the requester wants none or the handler defers it.
+        The response; None if the requester wants none or the method defers it.
     """
     name = request.topic or ""
     try:
-        handler = methods.get(name) or DEFAULT_METHODS.get(name.partition(".")[2])
-        if handler is None:
+        method = service.METHODS.get(name) or DEFAULT_METHODS.get(name.partition(".")[2])
+        if method is None:
             raise RequestError(errno.ENOSYS, f"unknown method `{name}`")
-        payload = handler(request)
+        if method.role is Role.OWNER and not request.has_owner_role:
+            raise RequestError(errno.EPERM, f"{name}: only the instance owner may do this")
+        payload = method.handler(service, request)
         if payload is DEFERRED:
             return None
         response = request.respond(dict(payload) if isinstance(payload, Mapping) else payload)
@@ -72,22 +112,20 @@ def serve(request: Message, methods: Handlers) -> Message | None:
     return None if request.noresponse else response
 
 
-def serve_owner(batch: Batch, methods: Handlers) -> list[Message]:
-    """Serves the requests of a batch that the instance owner has sent, and rejects the others.
+def serve_batch(service: RequestService, batch: Batch) -> list[Message]:
+    """Serves the requests of a batch, and the notices of disconnection, in their order.
 
     Returns:
-        The responses, without those that handlers defer.
+        The responses, without those that methods defer.
     """
     responses = []
     for request in batch:
-        if request.kind != "request" or is_disconnect(request):
+        if request.kind != "request":
             continue
-        try:
-            require_owner(request)
-        except RequestError as error:
-            response = error_response(request, error.errnum, error.text)
-        else:
-            response = serve(request, methods)
+        if is_disconnect(request):
+            service.disconnect(request)
+            continue
+        response = serve(service, request)
         if response is not None:
             responses.append(response)
     return responses
@@ -152,17 +190,6 @@ def is_disconnect(request: Message) -> bool:
     return (request.topic or "").partition(".")[2] == topic.DISCONNECT
 
 
-def require_owner(request: Message) -> None:
-    """Authorizes the instance owner only.
-
-    Raises:
-        RequestError: another user sent the request.
-    """
-    if not request.has_owner_role:
-        text = f"{request.topic}: only the instance owner may do this"
-        raise RequestError(errno.EPERM, text)
-
-
 def require_streaming(request: Message) -> None:
     """Checks that the sender of a request expects a stream of responses (RFC 6).
 
@@ -192,4 +219,7 @@ def echo(request: Message) -> dict[str, Any]:
     }
 
 
-DEFAULT_METHODS: Handlers = {topic.PING: echo, topic.STATS_GET: lambda _request: {}}
+DEFAULT_METHODS: MethodTable = {
+    topic.PING: for_all(lambda _service, request: echo(request)),
+    topic.STATS_GET: for_all(lambda _service, _request: {}),
+}

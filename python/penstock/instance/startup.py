@@ -62,8 +62,14 @@ class StartOptions:
 
     @property
     def exec_directory(self) -> Path:
-        """The directory of the execution service: its journal, reaper and retained output."""
+        """The directory of the execution service: its journal and reaper."""
         return self.state / "exec"
+
+    @property
+    def output_directory(self) -> Path:
+        """The directory of retained output."""
+        named = self.config.penstock.exec.output_directory
+        return self.exec_directory / "output" if named is None else named
 
     @property
     def inherits(self) -> bool:

@@ -81,6 +81,13 @@ class Host(Protocol):
                 socket.
         """
 
+    def prepare_output(self, directory: Path) -> None:
+        """Makes the directory of retained output that the configuration names, if there is none.
+
+        Raises:
+            StartError: other users have access to it, or can replace it.
+        """
+
     def discover(self) -> ResourceSet:
         """The machine as one execution target of rank 0."""
 

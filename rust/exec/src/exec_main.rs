@@ -16,9 +16,10 @@ use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
-                     [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
-                     [--cgroup PLACE] [--min-guest-uid UID] [--allow-new-privileges]
-                     [--take-over] [--end-when-idle] [--own-directory] [--server-user UID]...
+                     [--output-directory DIR] [--output-limit BYTES] [--oversubscribe] [--sync]
+                     [--reaper PROGRAM] [--cgroup PLACE] [--min-guest-uid UID]
+                     [--allow-new-privileges] [--take-over] [--end-when-idle] [--own-directory]
+                     [--server-user UID]...
        penstock-exec --simulate [--uri URI] [--name NAME] [--server-user UID]...
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
@@ -26,10 +27,10 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --uri URI               the instance: local:///path or a path (default $PENSTOCK_URI, else the default socket);
                           `local://UID@/path` is an instance of that user
   --server-user UID       a user whose instance it may be, beside this user and root
-  --directory DIR         journal, reaper and retained output (default: by the address, in
-                          $XDG_STATE_HOME/penstock/exec)
+  --directory DIR         journal and reaper (default: by the address, in $XDG_STATE_HOME/penstock/exec)
   --name NAME             the name under which it registers (default job-exec)
   --kill-timeout SECONDS  the time between SIGTERM and SIGKILL (default {kill-timeout})
+  --output-directory DIR  retained output (default: `output` in --directory)
   --output-limit BYTES    retained output at which a job is killed (default {output-limit}; 0 for no limit)
   --oversubscribe         do not bind tasks to their cores
   --sync                  flush the journal to disk before tasks start
@@ -65,6 +66,7 @@ enum Mode {
 struct Defaults {
     kill_timeout: f64,
     oversubscribe: bool,
+    output_directory: Option<PathBuf>,
     output_limit: u64,
     cgroup: String,
     min_guest_uid: u32,
@@ -161,11 +163,12 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
 }
 
 /// The options that need a value.
-const OPTIONS_WITH_VALUE: [&str; 9] = [
+const OPTIONS_WITH_VALUE: [&str; 10] = [
     "--uri",
     "--directory",
     "--name",
     "--kill-timeout",
+    "--output-directory",
     "--output-limit",
     "--reaper",
     "--cgroup",
@@ -190,6 +193,7 @@ struct Options {
     server_users: BTreeSet<u32>,
     name: String,
     directory: Option<PathBuf>,
+    output_directory: Option<PathBuf>,
     reaper: Option<PathBuf>,
     cgroup: String,
     min_guest_uid: u32,
@@ -212,6 +216,7 @@ impl Options {
             server_users: BTreeSet::new(),
             name: "job-exec".to_owned(),
             directory: None,
+            output_directory: defaults.output_directory,
             reaper: None,
             cgroup: defaults.cgroup,
             min_guest_uid: defaults.min_guest_uid,
@@ -256,6 +261,7 @@ impl Options {
             "--uri" if text.is_empty() => return Err(invalid("local:///path or a path").into()),
             "--uri" => self.uri = Some(text),
             "--directory" => self.directory = Some(PathBuf::from(value)),
+            "--output-directory" => self.output_directory = Some(absolute(Path::new(&value))?),
             "--reaper" => self.reaper = Some(PathBuf::from(value)),
             "--name" => self.name = text,
             "--cgroup" if !CgroupPlace::from(text.as_str()).is_valid() => {
@@ -311,6 +317,7 @@ impl Options {
             uri,
             server_users,
             directory,
+            output_directory: self.output_directory,
             name: self.name,
             reaper,
             cgroup: self.cgroup,

@@ -8,9 +8,39 @@ use penstock_jobspec::job_id::JobId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::Caller;
 use crate::payload::{InvalidValue, Json, Payload, Text, object, object_document, parse_str};
+use crate::topic::{self, exec_method};
 
 pub use crate::alloc::ExpirationRequest;
+
+/// The methods of an execution service, each with the users who may call it.
+pub const METHODS: [(&str, Caller); 11] = {
+    use Caller::{Anyone, JobUser, Owner};
+    use exec_method as method;
+    [
+        (method::CONFIG_RELOAD, Owner),
+        (method::EXPIRATION, Owner),
+        (method::INPUT, JobUser),
+        (method::KILL, Owner),
+        (method::OUTPUT, JobUser),
+        (method::OUTPUT_CANCEL, Anyone),
+        (method::REPLACED, Owner),
+        (method::RESIZE, JobUser),
+        (method::SHRINK, Owner),
+        (method::SIGNAL, JobUser),
+        (method::START, Owner),
+    ]
+};
+
+/// The users who may call a method. The statistics are the instance owner's.
+pub fn caller(method: &str) -> Caller {
+    match METHODS.iter().find(|(name, _)| *name == method) {
+        Some((_, caller)) => *caller,
+        None if method == topic::STATS_GET => Caller::Owner,
+        None => Caller::Anyone,
+    }
+}
 
 /// `job-manager.exec-hello`: an execution service registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -61,7 +61,7 @@ pub use matchtag::Matchtags;
 pub use payload::{Json, Member, Payload, Text, document, object, read};
 pub use penstock_jobspec::job_id::JobId;
 pub use request_error::RequestError;
-pub use role::Credentials;
+pub use role::{Caller, Credentials};
 pub use typed::{
     Allocated, Allocation, FreedResources, HookJob, Inventory, InventoryChange, PendingJob,
     RWithText, RedactedJobspec, RequestedResources, StartReport, StartingJob, TypedPayload,

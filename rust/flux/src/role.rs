@@ -18,6 +18,28 @@ pub struct Credentials {
     pub rolemask: u32,
 }
 
+/// The users who may send a request to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Every user.
+    Anyone,
+    /// The user of the job that the request names, and the instance owner: the service checks each job.
+    JobUser,
+    /// The instance owner.
+    Owner,
+}
+
+impl Caller {
+    /// The name in the table of roles: `all`, `own` or `owner`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anyone => "all",
+            Self::JobUser => "own",
+            Self::Owner => "owner",
+        }
+    }
+}
+
 impl Credentials {
     /// The credentials of the instance itself, whose owner has this user id.
     pub const fn owner(userid: u32) -> Self {

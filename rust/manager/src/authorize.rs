@@ -9,7 +9,7 @@
 //! elastic request names, [`check_registration`] a service. The site's limits of time do not hold for every request:
 //! [`has_limits_when_running`] decides by the owner of a running job, [`has_limits_on_update`] by the sender.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 
 use penstock_flux::job_ingest::WAITABLE;
@@ -173,8 +173,12 @@ pub(crate) enum NextJob {
 }
 
 impl NamedJobs {
-    /// The jobs with these ids.
-    pub(crate) fn with_ids(sender: Credentials, ids: Vec<JobId>) -> Self {
+    /// The jobs with these ids, each once.
+    pub(crate) fn with_ids(sender: Credentials, mut ids: Vec<JobId>) -> Self {
+        if !ids.is_sorted_by(|id, next| id < next) {
+            let mut named = HashSet::new();
+            ids.retain(|id| named.insert(*id));
+        }
         Self {
             sender,
             names: Names::Ids(ids.into_iter()),

@@ -115,6 +115,28 @@ fn errors_come_in_the_order_of_the_request() {
 }
 
 #[test]
+fn a_job_that_is_named_twice_is_changed_once() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let ids = many(&mut bench, 3);
+    let named = [ids[1], ids[0], ids[1], 7, 7, ids[2], ids[0]];
+    let raise = json!({"ids": named, "type": "warning", "severity": 1, "note": ""});
+    let response = body(from(
+        &bench.request("job-manager.raise", &raise),
+        "job-manager.raise",
+    ));
+    assert_eq!(response["count"], 3);
+    for id in ids {
+        let raised = bench
+            .events(id)
+            .into_iter()
+            .filter(|name| name == "exception");
+        assert_eq!(raised.count(), 1);
+    }
+}
+
+#[test]
 fn requests_of_a_peer_keep_their_order_and_peers_take_turns() {
     let mut bench = Bench::new();
     let ids = many(&mut bench, JOBS);

@@ -52,6 +52,38 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_wait_for_many_jobs_is_begun_and_removed_in_slices() {
+    let mut bench = Bench::new();
+    let (ids, _) = bench.submit_copies(&json!({}), 12_000);
+    let wait = json!({ "ids": ids });
+    let first = send(&mut bench, "a", "job-list.wait", &wait, STREAMING);
+    // Another client's wait ends while the first one is begun: jobs end before they are examined, and afterwards.
+    let few = json!({"ids": [ids[11_998], ids[11_999]]});
+    let second = send(&mut bench, "b", "job-list.wait", &few, STREAMING);
+    assert!(outstanding(&mut bench)["awaited"].as_u64().unwrap() < 12_000);
+    let cancel =
+        json!({"ids": [ids[0], ids[11_998], ids[11_999]], "type": "cancel", "severity": 0});
+    let mut out = bench.request("job-manager.raise", &cancel);
+    out.extend(bench.rest());
+    let rows = |tag: u32| -> Vec<u64> {
+        let of = named(&out, "job-list.wait").into_iter();
+        let of = of.filter(|message| message.matchtag == tag && message.errnum() == 0);
+        let ids = of.flat_map(|message| body(message)["jobs"].as_array().unwrap().clone());
+        let mut ids: Vec<u64> = ids.map(|job| job["id"].as_u64().unwrap()).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(rows(first), [ids[0], ids[11_998], ids[11_999]]);
+    assert_eq!(rows(second), [ids[11_998], ids[11_999]]);
+    assert_eq!(outstanding(&mut bench)["awaited"], 11_997);
+    bench.request_as("a", OWNER, "job-list.disconnect", &Value::Null, 4);
+    assert!(outstanding(&mut bench)["awaited"].as_u64().unwrap() > 0);
+    bench.rest();
+    let none = json!({"followers": 0, "waits": 0, "awaited": 0, "drains": 0});
+    assert_eq!(outstanding(&mut bench), none);
+}
+
+#[test]
 fn jobs_that_end_together_share_a_response_which_comes_before_that_of_a_drain() {
     let mut bench = Bench::new();
     let ids: Vec<u64> = (0..4).map(|_| bench.submit(&json!({})).0).collect();

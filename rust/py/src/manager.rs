@@ -281,11 +281,16 @@ impl JobManager {
     }
 }
 
-/// The topics of job manager and resource module, each with the users who may call it.
+/// The topics of the services in Rust, each with the users who may call it.
 #[pyfunction]
-fn service_roles() -> Vec<(&'static str, &'static str)> {
-    penstock_manager::roles()
+fn service_roles() -> Vec<(String, &'static str)> {
+    let exec = penstock_flux::exec::METHODS.into_iter();
+    let topics = penstock_manager::roles()
         .chain(penstock_resource::roles())
+        .chain(penstock_sched::roles())
+        .map(|(topic, role)| (topic.to_owned(), role));
+    topics
+        .chain(exec.map(|(method, caller)| (format!("job-exec.{method}"), caller.name())))
         .collect()
 }
 

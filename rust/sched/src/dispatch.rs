@@ -1,11 +1,46 @@
 //! Which message is handled by which part of the scheduler.
 
 use penstock_flux::sched::StatsResponse;
-use penstock_flux::{Payload, RequestError, topic};
+use penstock_flux::{Caller, Payload, RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
 use crate::scheduler::OutstandingRequest;
 use crate::{Phase, Scheduler};
+
+/// The methods, each with the users who may call it. RFC 27 is spoken among the instance owner's services only.
+const METHODS: [(&str, Caller); 11] = {
+    use Caller::{Anyone, JobUser, Owner};
+    [
+        (topic::sched::ALLOC, Owner),
+        (topic::sched::CANCEL, Owner),
+        (topic::sched::CONFIG_RELOAD, Owner),
+        (topic::sched::ESTIMATE, JobUser),
+        (topic::sched::EXPIRATION, Owner),
+        (topic::sched::EXPLAIN, JobUser),
+        (topic::sched::FEASIBILITY_CHECK, Anyone),
+        (topic::sched::FREE, Owner),
+        (topic::sched::PRIORITIZE, Owner),
+        (topic::sched::RESOURCE_STATUS, Anyone),
+        (topic::sched::WHAT_IF, Owner),
+    ]
+};
+
+/// The topics of the scheduler's services, each with the users who may call it: `all`, `own` (for their jobs) or `owner`.
+pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
+    METHODS
+        .iter()
+        .map(|(topic, caller)| (*topic, caller.name()))
+}
+
+/// The users who may call the method of a topic. Its statistics name policies, so they are the owner's.
+fn caller(request: &Message) -> Caller {
+    let found = METHODS.iter().find(|(topic, _)| *topic == request.topic());
+    match found {
+        Some((_, caller)) => *caller,
+        None if request.method() == topic::STATS_GET => Caller::Owner,
+        None => Caller::Anyone,
+    }
+}
 
 impl Scheduler {
     /// Handles one message. It may make a call of [`schedule`](Self::schedule) worthwhile.
@@ -18,17 +53,16 @@ impl Scheduler {
     }
 
     fn handle_request(&mut self, request: &Message) {
-        if is_query(request) {
-            return self.queries.push(request.clone());
-        }
         if request.method() == topic::DISCONNECT {
             return self.estimate_requests.disconnect(request.origin());
         }
-        // RFC 27 is spoken among the instance owner's services only.
-        if request.service() == "sched"
+        if caller(request) == Caller::Owner
             && let Err(error) = request.require_owner()
         {
             return self.reply(request, Err(error));
+        }
+        if is_query(request) {
+            return self.queries.push(request.clone());
         }
         let reply = match request.topic() {
             topic::sched::ALLOC => return self.alloc(request),

@@ -36,5 +36,6 @@ mod scheduler;
 mod settings;
 mod what_if;
 
+pub use dispatch::roles;
 pub use scheduler::{Options, Phase, Scheduler};
 pub use settings::{Settings, SettingsError};

@@ -79,7 +79,7 @@ impl Scheduler {
                 self.explain(request, sender, now)?.to_payload()
             }
             topic::sched::RESOURCE_STATUS => self.resource_status()?,
-            _ => self.what_if(&request.read_request()?, sender, now)?,
+            _ => self.what_if(&request.read_request()?, now)?,
         };
         Ok(Some(payload))
     }

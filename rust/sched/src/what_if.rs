@@ -3,7 +3,7 @@
 use penstock_engine::{Change, Engine, Job, Start};
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::sched::{FitResponse, MovedStart, WhatIfRequest, WhatIfResponse};
-use penstock_flux::{Credentials, Member, Payload, RequestError, Text, topic, urgency};
+use penstock_flux::{Member, Payload, RequestError, Text, urgency};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -16,14 +16,12 @@ use crate::error::Error;
 const MAX_COMPARED_JOBS: usize = 100;
 
 impl Scheduler {
-    /// Answers a what-if query of the instance owner with a payload.
+    /// Answers a what-if query with a payload.
     pub(crate) fn what_if(
         &mut self,
         request: &WhatIfRequest,
-        sender: Credentials,
         now: f64,
     ) -> Result<Vec<u8>, RequestError> {
-        sender.require_owner(topic::sched::WHAT_IF)?;
         let settings = &self.options.settings;
         let Some(engine) = &mut self.engine else {
             return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));

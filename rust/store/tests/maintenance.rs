@@ -56,6 +56,15 @@ fn ids(store: &Store) -> Vec<u64> {
     jobs.iter().map(|job| job.id.get()).collect()
 }
 
+/// The files that a verb which has failed should have removed.
+fn unfinished(folder: &Folder) -> Vec<String> {
+    let files = fs::read_dir(&folder.0).unwrap();
+    let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| name.contains(".new") || name.contains("copy") || name.contains("text."))
+        .collect()
+}
+
 fn log_of(path: &Path) -> PathBuf {
     path.with_file_name("jobs.sqlite-wal")
 }
@@ -377,6 +386,7 @@ fn an_invalid_export_names_the_line() {
         let error = maintenance::import(&folder.database(), &path).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
         assert!(!folder.database().exists());
+        assert_eq!(unfinished(&folder), Vec::<String>::new());
     }
 }
 
@@ -449,12 +459,7 @@ fn a_damaged_database_is_not_copied() {
     assert!(error.contains("penstock store repair"), "{error}");
     let rejected = maintenance::restore(&path, None).unwrap_err();
     assert_eq!(rejected.to_string(), error);
-    let left: Vec<String> = fs::read_dir(&folder.0)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !name.starts_with("jobs."))
-        .collect();
-    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(unfinished(&folder), Vec::<String>::new());
 }
 
 #[test]
@@ -501,6 +506,7 @@ fn a_pipe_in_place_of_the_database_is_not_waited_for() {
         let text = format!("store: `{}` is not a file", path.display());
         assert_eq!(error.to_string(), text);
     }
+    assert_eq!(unfinished(&folder), Vec::<String>::new());
 }
 
 #[test]

@@ -50,30 +50,35 @@ pub(super) struct Directory {
     lock: Option<File>,
 }
 
+/// Opens a directory that belongs to this user, and to which no other user has access.
+pub(super) fn open_private(path: &Path) -> Result<File, Error> {
+    let name = path.display();
+    let failed = |action: &str| {
+        let action = format!("cannot {action} `{name}`");
+        move |error: io::Error| Error::system(&action, &error)
+    };
+    let folder = open_folder(path, OFlags::empty()).map_err(failed("open directory"))?;
+    let metadata = folder.metadata().map_err(failed("read directory"))?;
+    let owner = geteuid().as_raw();
+    if metadata.uid() != owner {
+        let found = metadata.uid();
+        let text = format!("directory `{name}` belongs to user {found}: expected {owner}");
+        return Err(Error::directory(text));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o777;
+        let text = format!("directory `{name}` has mode {mode:o}: expected 700");
+        return Err(Error::directory(text));
+    }
+    Ok(folder)
+}
+
 impl Directory {
     /// Opens and checks a directory. `log` is the name of its append-only file.
     pub(super) fn open(path: &Path, log: &'static str) -> Result<Self, Error> {
-        let name = path.display();
-        let failed = |action: &str| {
-            let action = format!("cannot {action} `{name}`");
-            move |error: io::Error| Error::system(&action, &error)
-        };
-        let folder = open_folder(path, OFlags::empty()).map_err(failed("open directory"))?;
-        let metadata = folder.metadata().map_err(failed("read directory"))?;
-        let owner = geteuid().as_raw();
-        if metadata.uid() != owner {
-            let found = metadata.uid();
-            let text = format!("directory `{name}` belongs to user {found}: expected {owner}");
-            return Err(Error::directory(text));
-        }
-        if metadata.mode() & 0o077 != 0 {
-            let mode = metadata.mode() & 0o777;
-            let text = format!("directory `{name}` has mode {mode:o}: expected 700");
-            return Err(Error::directory(text));
-        }
         Ok(Self {
-            folder,
-            name: name.to_string(),
+            folder: open_private(path)?,
+            name: path.display().to_string(),
             log,
             lock: None,
         })

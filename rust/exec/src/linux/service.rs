@@ -71,8 +71,11 @@ pub struct ServiceOptions {
     pub uri: String,
     /// The users whose instance it may be, beside this one and root.
     pub server_users: BTreeSet<u32>,
-    /// The directory of journal, reaper and output. It is created, accessible only to the user.
+    /// The directory of journal and reaper. It is created, accessible only to the user.
     pub directory: PathBuf,
+    /// The directory of retained output, if it is another one than `output` in `directory`. It is created, accessible
+    /// only to the user.
+    pub output_directory: Option<PathBuf>,
     /// The name under which the service registers.
     pub name: String,
     /// The program `penstock-reaper`.
@@ -97,6 +100,14 @@ pub struct ServiceOptions {
     pub end_when_idle: bool,
     /// The instance that the directory's journal belongs to.
     pub journal_owner: JournalOwner,
+}
+
+impl ServiceOptions {
+    /// The directory of retained output.
+    fn output(&self) -> PathBuf {
+        let own = || self.directory.join(OUTPUT_DIRECTORY);
+        self.output_directory.clone().unwrap_or_else(own)
+    }
 }
 
 /// The instance that a service's journal belongs to.
@@ -131,9 +142,11 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let broker = Broker::connect(&server)?;
     directory.lock(directory::LOCK_FILE, "execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
+    let output = options.output();
+    create_private(&output)?;
+    directory::open_private(&output)?;
     for name in [
         REAPER_DIRECTORY,
-        OUTPUT_DIRECTORY,
         PMI_DIRECTORY,
         PMIX_DIRECTORY,
         JOB_DIRECTORIES,
@@ -152,8 +165,8 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     service.register();
     let mut event_loop = EventLoop {
         server,
-        output: options.directory.join(OUTPUT_DIRECTORY),
-        empty_files: EmptyFiles::new(options.directory.join(OUTPUT_DIRECTORY)),
+        empty_files: EmptyFiles::new(output.clone()),
+        output,
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
         is_torn: false,
@@ -257,7 +270,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
             programs: env::current_exe()?.with_file_name(""),
             environment: environment.collect(),
             directory: CString::new(directory)?,
-            output: options.directory.join(OUTPUT_DIRECTORY),
+            output: options.output(),
             cpus,
             bind: options.bind,
             umask: mask.bits(),

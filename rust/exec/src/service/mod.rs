@@ -88,8 +88,8 @@ mod timers;
 use std::collections::BTreeMap;
 use std::{io, mem};
 
-use penstock_flux::exec::{ConfigReloadRequest, StatsResponse};
-use penstock_flux::{Payload, RequestError, topic};
+use penstock_flux::exec::{ConfigReloadRequest, StatsResponse, caller};
+use penstock_flux::{Caller, Payload, RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
 use crate::protocol::Request;
@@ -112,6 +112,14 @@ pub use state::{Service, Settings};
 /// The greatest number of jobs in one kill request: the reaper searches all of its children once for each request, and
 /// walks over the processes of all of its jobs as long as one of them forks.
 const MAX_KILLS_PER_REQUEST: usize = 64;
+
+/// The answer to a request.
+enum Reply {
+    /// Later.
+    Deferred,
+    Empty,
+    Payload(Vec<u8>),
+}
 
 impl Service {
     /// Why the service has failed: its registration was rejected. Another connection is another attempt.
@@ -189,62 +197,56 @@ impl Service {
     }
 
     fn handle_request(&mut self, request: &Message) {
-        let method = request.method();
-        let answer = match method {
-            topic::DISCONNECT => {
-                self.followers.disconnect(request);
-                return;
-            }
-            topic::PING => request.echo().map(Some),
-            topic::exec_method::OUTPUT if !request.credentials().is_owner() => {
-                match self.look_up_output_user(request) {
-                    Ok(()) => return,
-                    Err(error) => Err(error),
-                }
-            }
-            topic::exec_method::INPUT => match self.write_input(request) {
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
-            topic::exec_method::RESIZE => match self.resize(request) {
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
-            topic::exec_method::SIGNAL => match self.signal_task(request) {
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
-            topic::exec_method::OUTPUT_CANCEL => self
-                .followers
-                .cancel(request, &mut self.messages)
-                .map(|()| None),
-            _ => match request.credentials().require_owner(request.topic()) {
-                Err(error) => Err(error),
-                Ok(()) => match method {
-                    topic::exec_method::START => return self.start(request),
-                    topic::exec_method::KILL => self.kill(request).map(|()| None),
-                    topic::exec_method::EXPIRATION => self.set_expiration(request).map(|()| None),
-                    topic::exec_method::REPLACED => self.end_replaced_jobs(request).map(|()| None),
-                    topic::exec_method::SHRINK => self.shrink(request).map(|()| None),
-                    topic::exec_method::CONFIG_RELOAD => {
-                        self.reload_settings(request).map(|()| None)
-                    }
-                    topic::exec_method::OUTPUT => match self.follow(request) {
-                        Ok(()) => return,
-                        Err(error) => Err(error),
-                    },
-                    topic::STATS_GET => Ok(Some(self.stats().to_payload())),
-                    _ => Err(RequestError::unknown_method(request.topic())),
-                },
-            },
+        let reply = match caller(request.method()) {
+            Caller::Owner => request.require_owner(),
+            Caller::JobUser | Caller::Anyone => Ok(()),
+        };
+        let payload = match reply.and_then(|()| self.serve(request)) {
+            Ok(Reply::Deferred) => return,
+            Ok(Reply::Empty) => Ok(None),
+            Ok(Reply::Payload(payload)) => Ok(Some(payload)),
+            Err(error) => Err(error),
         };
         if request.is_noresponse() {
             return;
         }
-        self.messages.push(match answer {
+        self.messages.push(match payload {
             Ok(payload) => Message::response_to(request, 0, payload),
             Err(error) => Message::error_to(request, error.errnum, &error.text),
         });
+    }
+
+    /// Serves a request whose sender may call the method.
+    fn serve(&mut self, request: &Message) -> Result<Reply, RequestError> {
+        use topic::exec_method as method;
+        match request.method() {
+            topic::DISCONNECT => self.followers.disconnect(request),
+            method::START => self.start(request),
+            method::OUTPUT if request.credentials().is_owner() => self.follow(request)?,
+            method::OUTPUT => self.look_up_output_user(request)?,
+            method::INPUT => self.write_input(request)?,
+            method::RESIZE => self.resize(request)?,
+            method::SIGNAL => self.signal_task(request)?,
+            _ => return self.answer(request),
+        }
+        Ok(Reply::Deferred)
+    }
+
+    /// Serves a request that is answered at once.
+    fn answer(&mut self, request: &Message) -> Result<Reply, RequestError> {
+        use topic::exec_method as method;
+        match request.method() {
+            method::KILL => self.kill(request)?,
+            method::EXPIRATION => self.set_expiration(request)?,
+            method::REPLACED => self.end_replaced_jobs(request)?,
+            method::SHRINK => self.shrink(request)?,
+            method::CONFIG_RELOAD => self.reload_settings(request)?,
+            method::OUTPUT_CANCEL => self.followers.cancel(request, &mut self.messages)?,
+            topic::PING => return request.echo().map(Reply::Payload),
+            topic::STATS_GET => return Ok(Reply::Payload(self.stats().to_payload())),
+            _ => return Err(RequestError::unknown_method(request.topic())),
+        }
+        Ok(Reply::Empty)
     }
 
     /// Applies changed settings. A job whose end has begun keeps its time of SIGKILL.

@@ -21,12 +21,12 @@ use crate::event::Event;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
-/// Rows in one response of a stream.
-const ROWS_PER_RESPONSE: usize = 1000;
 /// Rows of jobs that have ended together in one response: its buffer is one that the allocator has at hand.
 const ENDED_ROWS_PER_RESPONSE: usize = 32;
-/// Jobs that are read from the store in one slice.
-const JOBS_READ_PER_SLICE: usize = 250;
+/// Jobs of a wait whose rows are read or sent in one slice.
+const ROWS_PER_SLICE: usize = 250;
+/// Jobs of a wait that are examined in one slice.
+const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
 
 /// A request that follows a log of a job.
 #[derive(Debug)]
@@ -39,18 +39,18 @@ struct Follower {
 #[derive(Debug)]
 struct Wait {
     request: Message,
-    /// The jobs that are not inactive yet.
+    /// The jobs that were examined and are not inactive yet.
     left: BTreeSet<JobId>,
     /// The rows of jobs that have become inactive, which are sent together.
     ended: Rows,
-    /// The jobs that are not in memory: their rows are still to be read, in slices.
-    unread: std::vec::IntoIter<JobId>,
+    /// The jobs that are still to be examined, in slices.
+    unexamined: std::vec::IntoIter<JobId>,
     visible: VisibleJobs,
 }
 
 impl Wait {
     fn has_ended(&self) -> bool {
-        self.left.is_empty() && self.unread.len() == 0
+        self.left.is_empty() && self.unexamined.len() == 0
     }
 
     /// Sends the rows of the jobs that have become inactive.
@@ -61,10 +61,11 @@ impl Wait {
         }
     }
 
-    fn can_read(&self, cx: &Context) -> bool {
+    /// Whether the next slice can be done: its client reads the responses.
+    fn can_continue(&self, cx: &Context) -> bool {
         let origin = self.request.origin();
         let is_backlogged = origin.is_some_and(|origin| cx.backlogged.contains(origin));
-        self.unread.len() > 0 && !is_backlogged
+        self.unexamined.len() > 0 && !is_backlogged
     }
 }
 
@@ -107,8 +108,10 @@ pub(crate) struct Watchers {
     next_wait: u64,
     /// The waits with rows of jobs that have become inactive.
     unsent: BTreeSet<u64>,
-    /// The waits with jobs whose rows are to be read, the one whose slice is next in front.
-    unread: VecDeque<u64>,
+    /// The waits with jobs that are to be examined, the one whose slice is next in front.
+    unexamined: VecDeque<u64>,
+    /// Entries of `awaited` without a wait, by its number: they are removed in slices.
+    abandoned: Vec<(u64, BTreeSet<JobId>)>,
     /// Requests by condition: each tally is checked once, whatever the number of requests.
     drains: BTreeMap<DrainCondition, Vec<Message>>,
 }
@@ -171,97 +174,103 @@ impl Watchers {
         visible: VisibleJobs,
     ) -> Handled {
         let wait: WaitRequest = request.payload()?;
-        let (mut left, mut unread) = (BTreeSet::new(), Vec::new());
-        let mut responses: Vec<Rows> = Vec::new();
-        for id in wait.ids {
-            if !cx.jobs.is_in_memory(id) {
-                unread.push(id);
-                continue;
-            }
-            let job = visible.known(cx, id)?;
-            if job.record.state() != State::Inactive {
-                left.insert(id);
-                continue;
-            }
-            match responses.last_mut() {
-                Some(rows) if rows.len() < ROWS_PER_RESPONSE => rows.push(job, Attrs::ALL),
-                _ => responses.push(Rows::of(job, Attrs::ALL)),
-            }
-        }
-        for rows in responses {
-            cx.respond_with_payload(request.message, rows.wait_payload());
-        }
-        if left.is_empty() && unread.is_empty() {
-            return Err(RequestError::end_of_stream());
-        }
         let number = self.next_wait;
         self.next_wait += 1;
-        self.awaited.extend(left.iter().map(|id| (*id, number)));
-        if !unread.is_empty() {
-            self.unread.push_back(number);
-        }
         let wait = Wait {
             request: request.message.header(),
-            left,
+            left: BTreeSet::new(),
             ended: Rows::default(),
-            unread: unread.into_iter(),
+            unexamined: wait.ids.into_iter(),
             visible,
         };
         self.waits.insert(number, wait);
+        self.examine(cx, number);
         Ok(Reply::Deferred)
     }
 
-    /// Sends the next rows of a wait for jobs that are not in memory. A job that is unknown or not visible ends the stream.
+    /// Examines the next jobs of a wait, and removes some of what is left of waits that have ended.
     pub(crate) fn send_slice(&mut self, cx: &mut Context) {
+        self.remove_abandoned();
         let waits = &self.waits;
-        self.unread.retain(|number| waits.contains_key(number));
-        let can_read = |number: &u64| waits.get(number).is_some_and(|wait| wait.can_read(cx));
-        let next = self.unread.iter().position(can_read);
-        let Some(number) = next.and_then(|index| self.unread.remove(index)) else {
-            return;
-        };
+        self.unexamined.retain(|number| waits.contains_key(number));
+        let can_continue =
+            |number: &u64| waits.get(number).is_some_and(|wait| wait.can_continue(cx));
+        let next = self.unexamined.iter().position(can_continue);
+        if let Some(number) = next.and_then(|index| self.unexamined.remove(index)) {
+            self.examine(cx, number);
+        }
+    }
+
+    /// Examines the next jobs of a wait: sends the rows of inactive ones, and has the ends of others reported. A job that is
+    /// unknown or not visible ends the stream.
+    fn examine(&mut self, cx: &mut Context, number: u64) {
         let Some(wait) = self.waits.get_mut(&number) else {
             return;
         };
-        let mut rows = Rows::default();
+        let (mut rows, mut sent) = (Rows::default(), 0);
         let mut fault = None;
-        for id in wait.unread.by_ref().take(JOBS_READ_PER_SLICE) {
+        for _ in 0..JOBS_EXAMINED_PER_SLICE {
+            let Some(id) = wait.unexamined.next() else {
+                break;
+            };
             match wait.visible.known(cx, id) {
-                Ok(job) => rows.push(job, Attrs::ALL),
+                Ok(job) if job.record.state() == State::Inactive => {
+                    rows.push(job, Attrs::ALL);
+                    sent += 1;
+                }
+                Ok(_) => {
+                    wait.left.insert(id);
+                    self.awaited.insert((id, number));
+                }
                 Err(error) => {
                     fault = Some(error);
                     break;
                 }
             }
+            if sent == ROWS_PER_SLICE {
+                break;
+            }
         }
         if !rows.is_empty() {
             cx.respond_with_payload(&wait.request, rows.wait_payload());
         }
-        let has_ended = wait.has_ended();
-        if has_ended || fault.is_some() {
+        if wait.has_ended() || fault.is_some() {
             wait.send_ended(cx);
             let end = fault.unwrap_or_else(RequestError::end_of_stream);
             if let Some(request) = self.remove_wait(number) {
                 cx.reject(&request, &end);
             }
-        } else if wait.unread.len() > 0 {
-            self.unread.push_back(number);
+        } else if wait.unexamined.len() > 0 {
+            self.unexamined.push_back(number);
         }
     }
 
-    /// Whether [`send_slice`](Self::send_slice) has something to send.
-    pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        let mut waits = self
-            .unread
-            .iter()
-            .filter_map(|number| self.waits.get(number));
-        waits.any(|wait| wait.can_read(cx))
+    /// Removes the next entries of waits that have ended from those by job.
+    fn remove_abandoned(&mut self) {
+        for _ in 0..JOBS_EXAMINED_PER_SLICE {
+            let Some((number, left)) = self.abandoned.last_mut() else {
+                return;
+            };
+            match left.pop_first() {
+                Some(id) => self.awaited.remove(&(id, *number)),
+                None => self.abandoned.pop().is_some(),
+            };
+        }
     }
 
-    /// The peers with a wait for jobs that are not in memory.
+    /// Whether [`send_slice`](Self::send_slice) has something to do.
+    pub(crate) fn has_more(&self, cx: &Context) -> bool {
+        let mut waits = self
+            .unexamined
+            .iter()
+            .filter_map(|number| self.waits.get(number));
+        !self.abandoned.is_empty() || waits.any(|wait| wait.can_continue(cx))
+    }
+
+    /// The peers with a wait whose jobs are still examined.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
         let waits = self
-            .unread
+            .unexamined
             .iter()
             .filter_map(|number| self.waits.get(number));
         waits.filter_map(|wait| wait.request.origin())
@@ -396,9 +405,8 @@ impl Watchers {
 
     fn remove_wait(&mut self, number: u64) -> Option<Message> {
         let wait = self.waits.remove(&number)?;
-        for id in wait.left {
-            self.awaited.remove(&(id, number));
-        }
+        self.abandoned.push((number, wait.left));
+        self.remove_abandoned();
         Some(wait.request)
     }
 

@@ -19,9 +19,9 @@ use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
 pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
     require_new(to)?;
     let store = Store::open_reader(path)?;
-    let partial = with_suffix(to, ".partial");
-    copy(store.database.connection(), &partial)?;
-    finish(&partial, to)
+    let partial = Unfinished::new(to, ".partial")?;
+    copy(store.database.connection(), partial.path())?;
+    partial.finish(to)
 }
 
 /// Rejects the path of a new file if there is one.
@@ -33,13 +33,38 @@ pub(super) fn require_new(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a file that is complete its name.
-pub(super) fn finish(partial: &Path, to: &Path) -> Result<(), Error> {
-    let rename = || {
-        fs::rename(partial, to)?;
-        generation::sync_directory(to)
-    };
-    rename().map_err(|error| Error::file("cannot write", to, &error))
+/// A file beside the one whose place it takes when it is complete, perhaps a database with its log. Otherwise it is removed
+/// when it is dropped.
+#[derive(Debug)]
+pub(super) struct Unfinished(PathBuf);
+
+impl Unfinished {
+    /// The file for a place. One that a crash has left there is removed.
+    pub(super) fn new(place: &Path, suffix: &str) -> Result<Self, Error> {
+        let path = with_suffix(place, suffix);
+        remove_database(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Gives the file, which is complete, its name.
+    pub(super) fn finish(self, name: &Path) -> Result<(), Error> {
+        let rename = || {
+            fs::rename(self.path(), name)?;
+            generation::sync_directory(name)
+        };
+        rename().map_err(|error| Error::file("cannot write", name, &error))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // After its rename there is none. The error that led here matters more than one of the removal.
+        let _ = remove_database(&self.0);
+    }
 }
 
 /// Rewrites the database at `path`, which no instance uses: its file has no free pages afterwards, and can shrink when
@@ -58,12 +83,11 @@ pub fn vacuum(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies what a connection reads to a file, which is replaced if it exists, and syncs it.
+/// Copies what a connection reads to a new file, and syncs it.
 ///
 /// `SQLite` copies a database whose damaged pages look valid without a word, and leaves out what is not found from them.
 fn copy(connection: &Connection, to: &Path) -> Result<(), Error> {
     let wrap = |error| Error::file("cannot write", to, &error);
-    remove_database(to)?;
     if let Some(problem) = structure(connection)?.first() {
         return Err(Error::damaged(problem));
     }
@@ -96,29 +120,29 @@ pub fn restore(path: &Path, backup: Option<&Path>) -> Result<Replacement, Error>
     if !(1..=schema::FORMAT_VERSION).contains(&found) {
         return Err(Error::format(found, schema::FORMAT_VERSION));
     }
-    let new = with_suffix(path, ".new");
-    copy(&source, &new)?;
+    let new = Unfinished::new(path, ".new")?;
+    copy(&source, new.path())?;
     drop(source);
     let reason = if backup.is_some() {
         "a back-up has been restored"
     } else {
         "the database went back in time"
     };
-    install(path, &new, reason)
+    install(path, new, reason)
 }
 
 /// Puts a new database in the place of the one at `path`, which is renamed. It gets an identity of its own, and a number
 /// of commits and a greatest id that are beyond all known ones.
-pub(super) fn install(path: &Path, new: &Path, reason: &str) -> Result<Replacement, Error> {
+pub(super) fn install(path: &Path, new: Unfinished, reason: &str) -> Result<Replacement, Error> {
     let known = generation::read_counter(path)?;
     // The old database may be missing or unreadable.
     let old = connect_reader(path)
         .and_then(|old| read_progress(&old))
         .ok();
     let known: Vec<Progress> = known.into_iter().chain(old).collect();
-    let progress = prepare(new, &known, reason)?;
+    let progress = prepare(new.path(), &known, reason)?;
     let kept = keep_old(path, progress.generation)?;
-    fs::rename(new, path).map_err(|error| Error::file("cannot write", path, &error))?;
+    new.finish(path)?;
     generation::write_counter(path, &progress)?;
     let mut losses = Vec::new();
     if known.is_empty() {

@@ -13,7 +13,7 @@ use rusqlite::types::{Value as Column, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde_json::{Map, Value, json};
 
-use super::copy::{Replacement, finish, install, remove_database, require_new, with_suffix};
+use super::copy::{Replacement, Unfinished, install, require_new};
 use super::tables::TABLES;
 use crate::{Error, Store, Synchronous};
 
@@ -28,11 +28,11 @@ const TEXT_FORMAT: u64 = 1;
 pub fn export_file(path: &Path, to: &Path) -> Result<(), Error> {
     let wrap = |error| Error::file("cannot write", to, &error);
     require_new(to)?;
-    let partial = with_suffix(to, ".partial");
-    let file = File::create(&partial).map_err(wrap)?;
+    let partial = Unfinished::new(to, ".partial")?;
+    let file = File::create(partial.path()).map_err(wrap)?;
     write_text(path, &mut BufWriter::new(&file))?;
     file.sync_all().map_err(wrap)?;
-    finish(&partial, to)
+    partial.finish(to)
 }
 
 /// The same to the standard output.
@@ -100,9 +100,8 @@ fn read_text(path: &Path, text: &mut dyn BufRead) -> Result<Replacement, Error> 
         );
         return Err(Error::invalid(&text));
     }
-    let new = with_suffix(path, ".new");
-    remove_database(&new)?;
-    let mut store = Store::open_without_counter(&new, Synchronous::Full)?;
+    let new = Unfinished::new(path, ".new")?;
+    let mut store = Store::open_without_counter(new.path(), Synchronous::Full)?;
     store.database.begin()?;
     store
         .database
@@ -154,7 +153,7 @@ fn read_text(path: &Path, text: &mut dyn BufRead) -> Result<Replacement, Error> 
     }
     store.commit()?;
     drop(store);
-    install(path, &new, "the database has been imported")
+    install(path, new, "the database has been imported")
 }
 
 /// Adds a row; the error is the reason.

@@ -6,7 +6,7 @@ use penstock_jobspec::job_id::JobId;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
-use super::copy::{Replacement, install, remove_database, with_suffix};
+use super::copy::{Replacement, Unfinished, install};
 use super::tables::{TABLES, Table};
 use crate::database::{connect_reader, key};
 use crate::{Error, Store, Synchronous, schema};
@@ -15,8 +15,8 @@ use crate::{Error, Store, Synchronous, schema};
 #[derive(Debug)]
 pub struct Salvage {
     path: PathBuf,
-    new: PathBuf,
     store: Store,
+    new: Unfinished,
     /// For the user: what is lost.
     losses: Vec<String>,
 }
@@ -37,9 +37,8 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     if !(1..=schema::FORMAT_VERSION).contains(&found) {
         return Err(Error::format(found, schema::FORMAT_VERSION));
     }
-    let new = with_suffix(path, ".new");
-    remove_database(&new)?;
-    let mut store = Store::open_without_counter(&new, Synchronous::Full)?;
+    let new = Unfinished::new(path, ".new")?;
+    let mut store = Store::open_without_counter(new.path(), Synchronous::Full)?;
     let mut losses = Vec::new();
     store.database.begin()?;
     for table in &TABLES {
@@ -94,7 +93,7 @@ impl Salvage {
         } = self;
         store.commit()?;
         drop(store);
-        let mut replacement = install(&path, &new, "the database has been repaired")?;
+        let mut replacement = install(&path, new, "the database has been repaired")?;
         losses.append(&mut replacement.losses);
         replacement.losses = losses;
         Ok(replacement)
