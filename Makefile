@@ -423,8 +423,8 @@ $(VENV)/.tools: requirements/tools.txt pyproject.toml
 	$(INSTALL) requirements/tools.txt
 	touch $@
 
-# The extension and the programs, compiled into the environment. Python sources are used in place. The environment has one
-# of two extensions: as it is released, or with the checks of debug builds for the tests, which need no optimization over
+# The extension and the programs, compiled into the environment. Python sources are used in place. The environment has them in
+# one of two forms: as they are released, or with the checks of debug builds for the tests, which need no optimization over
 # crates.
 $(VENV)/.built: $(VENV)/.tools $(RUST) build_backend/penstock_build.py
 	$(BIN)/python build_backend/penstock_build.py
@@ -433,7 +433,7 @@ $(VENV)/.built: $(VENV)/.tools $(RUST) build_backend/penstock_build.py
 	touch $@
 
 $(VENV)/.checked: $(VENV)/.tools $(RUST) build_backend/penstock_build.py
-	$(BIN)/python build_backend/penstock_build.py
+	$(BIN)/python build_backend/penstock_build.py checked
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile checked --locked --quiet
 	rm -f $(VENV)/.built
 	touch $@

@@ -97,8 +97,11 @@ def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None 
     return maturin.build_sdist(sdist_directory, config_settings)
 
 
-def build_programs() -> None:
+def build_programs(profile: str = "release") -> None:
     """Builds the programs into the wheel's data directory.
+
+    Args:
+        profile: the profile of `Cargo.toml`.
 
     Raises:
         subprocess.CalledProcessError: a program could not be built; cargo has written why.
@@ -111,13 +114,13 @@ def build_programs() -> None:
     for package, program, is_static in PROGRAMS:
         # `cargo rustc` passes the flags to the program alone: its dependencies are those of other
         # builds.
-        command = ["cargo", "rustc", "--release", "--quiet", *locked]
+        command = ["cargo", "rustc", "--profile", profile, "--quiet", *locked]
         command += ["--package", package, "--bin", program]
         command += ["--", "-C", "strip=symbols"]
         if is_static:
             command += ["-C", "target-feature=+crt-static"]
         subprocess.run(command, cwd=ROOT, check=True)
-        shutil.copy2(target / "release" / program, scripts / program)
+        shutil.copy2(target / profile / program, scripts / program)
 
 
 def build_portable_programs(architecture: str) -> None:
@@ -237,4 +240,4 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["portable"]:
         build_portable_programs(sys.argv[2])
     else:
-        build_programs()
+        build_programs(*sys.argv[1:2])
