@@ -119,11 +119,13 @@ class BulkResponse(NamedTuple):
 
     Attributes:
         done: The number of jobs for which it succeeded.
-        errors: The reason for each other job.
+        errors: The reason for each other job, at most 10,000.
+        unlisted: The number of further jobs for which it failed.
     """
 
     done: int
     errors: dict[int, str]
+    unlisted: int = 0
 
 
 class Purged(TypedDict):

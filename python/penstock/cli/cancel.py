@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import userid
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import count_text, show_count, tell
+from penstock.cli.rows import count_text, show_count, tell_all
 from penstock.client import Client
 from penstock.errors import UsageError
 
@@ -46,14 +46,14 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(f"unknown state `{unknown[0]}`: expected {', '.join(STATES)}")
     with Client() as client:
         if args.id:
-            count, errors = client.cancel(args.id, note=args.message)
+            response = client.cancel(args.id, note=args.message)
             if not args.quiet:
-                show_count(args.id, count, "cancelled")
-            return tell("cancel", errors)
-        count, errors = _cancel_many(client, args, states)
+                show_count(args.id, response.done, "cancelled")
+            return tell_all("cancel", response)
+        response = _cancel_many(client, args, states)
     if not args.quiet:
-        print(count_text(count, "cancelled"))
-    return tell("cancel", errors)
+        print(count_text(response.done, "cancelled"))
+    return tell_all("cancel", response)
 
 
 def _cancel_many(client: Client, args: argparse.Namespace, states: list[str]) -> BulkResponse:

@@ -13,7 +13,7 @@ from penstock._core import IDset, ResourceSet, fluid_parse, job_state, lay_out, 
 from penstock.cli.arguments import key_value, seconds
 from penstock.cli.eventlog import has_context
 from penstock.cli.ids import JobIds, OneJobId
-from penstock.cli.rows import show_count, tell
+from penstock.cli.rows import show_changes
 from penstock.cli.text import duration, id_text, json_text, safe
 from penstock.client import Client
 from penstock.errors import Error, NotFoundError, RpcError
@@ -88,11 +88,10 @@ def _register_raise(verb: argparse.ArgumentParser) -> None:
 
 def _raise(args: argparse.Namespace) -> int:
     with Client() as client:
-        count, errors = client.raise_exception(
+        response = client.raise_exception(
             args.id, args.type, severity=args.severity, note=args.message
         )
-    show_count(args.id, count, "got the exception")
-    return tell("job raise", errors)
+    return show_changes("job raise", args.id, response, "got the exception")
 
 
 # --- wait-event

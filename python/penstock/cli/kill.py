@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import signum
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import show_count, tell
+from penstock.cli.rows import show_changes
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -34,6 +34,5 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        count, errors = client.kill(args.id, args.signal)
-    show_count(args.id, count, "signalled")
-    return tell("kill", errors)
+        response = client.kill(args.id, args.signal)
+    return show_changes("kill", args.id, response, "signalled")

@@ -14,7 +14,7 @@ from penstock.suggestion import with_suggestion
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from penstock.rows import JobRow
+    from penstock.rows import BulkResponse, JobRow
 
 STATES = {bit: name for name, bit in vars(job_state).items() if name.isupper()}
 RESULTS = {bit: name for name, bit in vars(job_result).items() if name.isupper()}
@@ -106,6 +106,20 @@ def tell(verb: str, errors: Mapping[int, str]) -> int:
         rest = text.removeprefix(f"job {name} ").replace(f"no job {name}", "no such job")
         print(f"penstock {verb}: {id_text(job)}: {safe(with_suggestion(rest))}", file=sys.stderr)
     return 1 if errors else 0
+
+
+def show_changes(verb: str, jobs: Collection[int], response: BulkResponse, done: str) -> int:
+    """Prints how many of several named jobs were changed, and the errors; returns the exit code."""
+    show_count(jobs, response.done, done)
+    return tell_all(verb, response)
+
+
+def tell_all(verb: str, response: BulkResponse) -> int:
+    """Prints the errors of a response about several jobs; returns the exit code."""
+    code = tell(verb, response.errors)
+    if response.unlisted:
+        print(f"penstock {verb}: {response.unlisted} more jobs failed", file=sys.stderr)
+    return code
 
 
 def show_count(jobs: Collection[int], count: int, done: str) -> None:

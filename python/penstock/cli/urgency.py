@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import urgency
 from penstock.cli.ids import JobIds
-from penstock.cli.rows import show_count, tell
+from penstock.cli.rows import show_changes
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -29,6 +29,5 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        count, errors = client.urgency(args.id, args.urgency)
-    show_count(args.id, count, "changed")
-    return tell("urgency", errors)
+        response = client.urgency(args.id, args.urgency)
+    return show_changes("urgency", args.id, response, "changed")

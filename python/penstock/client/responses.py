@@ -167,7 +167,8 @@ def read_id(number: int) -> JobId:
 
 def read_bulk_response(response: dict[str, Any]) -> BulkResponse:
     """Reads the response to a request about several jobs."""
-    return BulkResponse(expect(response, "count", int), _errors_by_job(response))
+    unlisted = expect(response, "unlisted", int) if "unlisted" in response else 0
+    return BulkResponse(expect(response, "count", int), _errors_by_job(response), unlisted)
 
 
 def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:

@@ -80,8 +80,22 @@ pub struct MatchingJobsResponse {
 pub struct BulkResponse {
     /// The number of jobs for which the request succeeded.
     pub count: u64,
-    /// The jobs for which it failed: the reason by id, in the order of the request.
+    /// The first [`MAX_LISTED_ERRORS`](Self::MAX_LISTED_ERRORS) jobs for which it failed: the reason by id, in the order of
+    /// the request.
     pub errors: Map<String, Value>,
+    /// The number of further jobs for which it failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unlisted: u64,
+}
+
+impl BulkResponse {
+    /// The number of failures whose reasons are in a response.
+    pub const MAX_LISTED_ERRORS: usize = 10_000;
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// `job-manager.kill` and `job-manager.killall`: the signal, for the tasks of the jobs of a [`JobsRequest`] or of a

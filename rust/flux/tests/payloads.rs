@@ -771,7 +771,11 @@ fn a_document_that_is_not_json_is_written_as_a_string() {
 #[test]
 fn bulk_errors_are_in_the_order_of_the_request() {
     let errors = Map::from_iter([("2".to_owned(), "b".into()), ("1".to_owned(), "a".into())]);
-    let response = job_manager::BulkResponse { count: 0, errors };
+    let response = job_manager::BulkResponse {
+        count: 0,
+        errors,
+        unlisted: 0,
+    };
     assert_eq!(
         response.to_payload(),
         b"{\"count\":0,\"errors\":{\"2\":\"b\",\"1\":\"a\"}}\0"

@@ -63,8 +63,10 @@ struct BulkRequest {
     deferred: VecDeque<(usize, PermittedJob)>,
     /// Number of jobs that were changed.
     count: u64,
-    /// Jobs that were not, with their positions in the request.
+    /// The first jobs that were not, with their positions in the request.
     errors: Vec<(usize, JobId, String)>,
+    /// The number of further ones.
+    unlisted: u64,
 }
 
 impl BulkRequest {
@@ -79,6 +81,7 @@ impl BulkRequest {
             deferred: VecDeque::new(),
             count: 0,
             errors: Vec::new(),
+            unlisted: 0,
         }
     }
 
@@ -110,6 +113,9 @@ impl BulkRequest {
             changes -= 1;
             match self.operation.apply(cx, job) {
                 Ok(()) => self.count += 1,
+                Err(_) if self.errors.len() >= BulkResponse::MAX_LISTED_ERRORS => {
+                    self.unlisted += 1;
+                }
                 Err(error) => self.errors.push((position, id, error.text)),
             }
         }
@@ -129,7 +135,7 @@ impl BulkRequest {
             return (self.request, None);
         }
         if self.operation.counts_errors() {
-            let errors = self.errors.len() as u64;
+            let errors = self.errors.len() as u64 + self.unlisted;
             let response = MatchingJobsResponse { count, errors };
             return (self.request, Some(response.to_payload()));
         }
@@ -138,7 +144,11 @@ impl BulkRequest {
         let errors: Map<_, _> = errors
             .map(|(_, id, text)| (id.get().to_string(), text.into()))
             .collect();
-        let response = BulkResponse { count, errors };
+        let response = BulkResponse {
+            count,
+            errors,
+            unlisted: self.unlisted,
+        };
         (self.request, Some(response.to_payload()))
     }
 }

@@ -115,6 +115,22 @@ fn errors_come_in_the_order_of_the_request() {
 }
 
 #[test]
+fn the_reasons_of_many_failures_are_listed_in_part() {
+    let mut bench = Bench::new();
+    let ids = many(&mut bench, 1);
+    let unknown: Vec<u64> = (1..=10_007).chain(ids).collect();
+    let urgency = json!({"ids": unknown, "urgency": 20});
+    let mut out = bench.request("job-manager.urgency", &urgency);
+    out.extend(bench.advance());
+    let response = body(from(&out, "job-manager.urgency"));
+    assert_eq!(
+        (&response["count"], &response["unlisted"]),
+        (&json!(1), &json!(7))
+    );
+    assert_eq!(response["errors"].as_object().unwrap().len(), 10_000);
+}
+
+#[test]
 fn a_job_that_is_named_twice_is_changed_once() {
     let mut bench = Bench::new();
     bench.scheduler(None);

@@ -97,6 +97,10 @@ def test_rejections_are_printed_job_by_job(fake, say, capsys):
     assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
     assert requested(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
     assert capsys.readouterr() == ("1 job changed\n", "penstock urgency: ƒ2: no such job\n")
+    say("job-manager.urgency", {**PARTIAL_RESPONSE, "unlisted": 9})
+    assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
+    assert requested(fake, "job-manager.urgency")["urgency"] == 31
+    assert capsys.readouterr().err.endswith("\npenstock urgency: 9 more jobs failed\n")
     say("job-manager.urgency", BULK_RESPONSE)
     assert main(["urgency", "ƒ2", "hold"]) == 0
     assert requested(fake, "job-manager.urgency")["urgency"] == 0

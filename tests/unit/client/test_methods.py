@@ -445,9 +445,9 @@ def test_a_number_that_no_job_can_have_is_a_malformed_response(fake, ids):
 
 def test_a_signal_for_several_jobs_is_one_request(fake):
     fake.methods["job-manager.kill"] = lambda request: [
-        request.respond({"count": 2, "errors": {"2": "not running"}})
+        request.respond({"count": 2, "errors": {"2": "not running"}, "unlisted": 5})
     ]
-    expected = BulkResponse(2, {2: "not running"})
+    expected = BulkResponse(2, {2: "not running"}, 5)
     assert over_all("kill", [[1, 2, 3, 2], signal.SIGUSR1], {}) == [expected] * 3
     for _ in range(3):
         payload = fake.wait_for("job-manager.kill").object()
