@@ -35,6 +35,9 @@ pub(crate) trait Operation: std::fmt::Debug + Send {
         true
     }
 
+    /// Ends the request, after its last job.
+    fn finish(&mut self, _cx: &mut Context) {}
+
     /// Whether the response has no payload.
     fn has_empty_response(&self) -> bool {
         false
@@ -86,7 +89,15 @@ impl BulkRequest {
     }
 
     /// Changes the next jobs, at most this many. Returns whether these were the last.
-    fn run_slice(&mut self, cx: &mut Context, mut changes: usize) -> bool {
+    fn run_slice(&mut self, cx: &mut Context, changes: usize) -> bool {
+        let is_complete = self.change_jobs(cx, changes);
+        if is_complete {
+            self.operation.finish(cx);
+        }
+        is_complete
+    }
+
+    fn change_jobs(&mut self, cx: &mut Context, mut changes: usize) -> bool {
         for _ in 0..JOBS_EXAMINED_PER_SLICE {
             if changes == 0 {
                 return false;

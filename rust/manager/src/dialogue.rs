@@ -589,9 +589,15 @@ impl Dialogue {
         }
     }
 
-    /// Replaces the jobspec that is sent to the scheduler. An outstanding request keeps the old one.
-    pub(crate) fn set_request(&mut self, request: Arc<RedactedJobspec>) {
-        self.scheduler.request = request;
+    /// Replaces the jobspec that is sent to the scheduler, unless it is the same. An outstanding request keeps the old one.
+    /// Returns whether it was replaced.
+    pub(crate) fn set_request(&mut self, request: &Arc<RedactedJobspec>) -> bool {
+        let old = &mut self.scheduler.request;
+        let is_new = !Arc::ptr_eq(old, request) && old.text() != request.text();
+        if is_new {
+            *old = Arc::clone(request);
+        }
+        is_new
     }
 
     /// Whether the scheduler may still allocate resources to the job, or tasks of it may be running.

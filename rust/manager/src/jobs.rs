@@ -284,11 +284,11 @@ impl Jobs {
         Some((&job.record, &mut job.dialogue.hooks))
     }
 
-    /// Replaces the jobspec of a job that is sent to the scheduler. An outstanding request keeps the old one.
-    pub(crate) fn set_request(&mut self, id: JobId, request: Arc<RedactedJobspec>) {
-        if let Some(job) = self.by_id.get_mut(&id) {
-            job.dialogue.set_request(request);
-        }
+    /// Replaces the jobspec of a job that is sent to the scheduler, unless it is the same. An outstanding request keeps the
+    /// old one. Returns whether it was replaced.
+    pub(crate) fn set_request(&mut self, id: JobId, request: &Arc<RedactedJobspec>) -> bool {
+        let job = self.by_id.get_mut(&id);
+        job.is_some_and(|job| job.dialogue.set_request(request))
     }
 
     /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
@@ -364,9 +364,10 @@ impl Jobs {
         self.range(..).map(|(_, job)| job)
     }
 
-    /// All jobs, also the hidden ones, the oldest first.
-    pub(crate) fn iter_with_hidden(&self) -> impl Iterator<Item = &Job> {
-        self.by_id.values().map(AsRef::as_ref)
+    /// The oldest job whose id is in a range, hidden or not.
+    pub(crate) fn next_with_hidden(&self, ids: impl RangeBounds<JobId>) -> Option<&Job> {
+        let next = self.by_id.range(ids).next();
+        next.map(|(_, job)| job.as_ref())
     }
 
     /// The facts of all jobs, the oldest first, and their conversations with the scheduler for change.

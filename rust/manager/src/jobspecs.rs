@@ -213,7 +213,7 @@ pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Even
     let old = Arc::clone(record.spec());
     let Stored { spec, request } = store(cx, checked);
     cx.store_spec(id, spec.key);
-    cx.jobs.set_request(id, request);
+    cx.jobs.set_request(id, &request);
     cx.log(id, event.with_document(Document::Jobspec(spec)));
     release(cx, old);
 }

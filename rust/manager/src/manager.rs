@@ -22,6 +22,7 @@ use crate::ingest::Submissions;
 use crate::log::Log;
 use crate::purge::Purger;
 use crate::queries::Queries;
+use crate::reload::Renewal;
 use crate::replay::{Restored, Resumption};
 use crate::scheduler::SchedulerPeer;
 use crate::state::State;
@@ -43,6 +44,7 @@ pub struct Manager {
     pub(crate) bulk: BulkRequests,
     pub(crate) submissions: Submissions,
     pub(crate) resumption: Resumption,
+    pub(crate) renewal: Renewal,
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
     pub(crate) purger: Purger,
@@ -70,6 +72,7 @@ impl Manager {
             bulk: BulkRequests::default(),
             submissions: Submissions::default(),
             resumption: restored.resumption,
+            renewal: Renewal::default(),
             dependencies: restored.dependencies,
             census: restored.census,
             purger,
@@ -289,14 +292,21 @@ impl Manager {
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
-    /// Whether something is done in slices: a request about many jobs, or for many, or the resumption of pending jobs.
+    /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, or
+    /// what follows changed settings.
     fn has_slices(&self) -> bool {
-        self.bulk.is_open() || self.submissions.is_open() || self.resumption.is_open()
+        self.bulk.is_open()
+            || self.submissions.is_open()
+            || self.resumption.is_open()
+            || self.renewal.is_open()
     }
 
     /// Whether a request is done in slices: [`advance`](Self::advance) does the next one.
     pub fn has_open_request(&self) -> bool {
-        self.bulk.is_open() || self.submissions.is_open() || self.purger.is_open()
+        self.bulk.is_open()
+            || self.submissions.is_open()
+            || self.purger.is_open()
+            || self.renewal.is_open()
     }
 
     /// Whether the slices that are due delay any of these users: all requests that are done in slices are those of other
@@ -304,7 +314,9 @@ impl Manager {
     pub fn delays(&self, users: &[u32]) -> bool {
         let bulk = self.bulk.users();
         let submissions = self.submissions.users(&self.cx);
-        let open: BTreeSet<u32> = bulk.chain(submissions).chain(self.purger.users()).collect();
+        let renewal = self.renewal.is_open().then_some(self.cx.settings.owner);
+        let others = self.purger.users().chain(renewal);
+        let open: BTreeSet<u32> = bulk.chain(submissions).chain(others).collect();
         if open.is_empty() {
             let due = self.purger.deadline(&self.cx, &self.census);
             return !users.is_empty() && due.is_some_and(|due| due <= self.cx.now);
@@ -318,6 +330,7 @@ impl Manager {
         self.submissions.set_slice(jobs);
         let jobs = usize::try_from(jobs).unwrap_or(usize::MAX);
         self.bulk.set_slice(jobs);
+        self.renewal.set_slice(jobs);
         self.purger.set_slice(jobs);
     }
 

@@ -4,7 +4,6 @@ use penstock_flux::job_manager::{
     QueueEnableRequest, QueueListResponse, QueueRequest, QueueStartRequest,
 };
 use penstock_flux::{RequestError, Text};
-use penstock_jobspec::job_id::JobId;
 
 use crate::authorize::{self, Permission};
 use crate::bulk::{BulkRequests, Operation};
@@ -90,13 +89,16 @@ struct WithdrawRequests {
 
 impl Operation for WithdrawRequests {
     fn concerns(&self, record: &Record) -> bool {
-        self.queues.iter().any(|name| name == queue_of(record))
+        is_in(&self.queues, record)
     }
 
     fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
         let id = job?.id();
-        cx.add_effect(Effect::Withdraw(id));
+        let record = cx.jobs.record(id);
         // Another request may have started the queue again.
+        if record.is_some_and(|record| cx.queues.stop_reason(queue_of(record)).is_some()) {
+            cx.add_effect(Effect::Withdraw(id));
+        }
         cx.revisit(id);
         Ok(())
     }
@@ -106,12 +108,45 @@ impl Operation for WithdrawRequests {
     }
 }
 
-fn queue_of(record: &Record) -> &str {
-    record.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE)
+/// The collection of the jobs in queues that were started. Their requests for resources follow in queue order.
+#[derive(Debug)]
+struct CollectJobs {
+    queues: Vec<String>,
+}
+
+impl Operation for CollectJobs {
+    fn concerns(&self, record: &Record) -> bool {
+        is_in(&self.queues, record)
+    }
+
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        cx.revisit(job?.id());
+        Ok(())
+    }
+
+    fn finish(&mut self, cx: &mut Context) {
+        cx.queues.end_collection(&self.queues);
+    }
+
+    fn has_empty_response(&self) -> bool {
+        true
+    }
+}
+
+fn queue_of(record: &Record) -> Option<&str> {
+    record.spec().queue.as_deref()
+}
+
+fn is_in(queues: &[String], record: &Record) -> bool {
+    let queue = queue_of(record).unwrap_or(ANONYMOUS_QUEUE);
+    queues.iter().any(|name| name == queue)
 }
 
 /// `job-manager.queue-start`: whether jobs are scheduled. For a stopped queue no resources are
-/// requested, and outstanding requests are cancelled, in slices: the response comes when all are.
+/// requested, and outstanding requests are cancelled; for a started one they are requested.
+///
+/// The status changes at once. The jobs follow in slices: the response comes when all requests are cancelled, or when all
+/// jobs are queued for the scheduler, which gets their requests as it reads them.
 pub(crate) fn queue_start(
     cx: &mut Context,
     bulk: &mut BulkRequests,
@@ -123,12 +158,12 @@ pub(crate) fn queue_start(
         name: change.name,
         all: change.all,
     };
-    let names = select(&cx.settings, selection)?;
+    let queues = select(&cx.settings, selection)?;
     let start = |status: &mut QueueStatus| {
         status.start = change.start;
         status.stop_reason = reason.clone().filter(|_| !change.start);
     };
-    for name in &names {
+    for name in &queues {
         if change.nocheckpoint {
             cx.queues.change_live(name, start);
         } else {
@@ -136,20 +171,12 @@ pub(crate) fn queue_start(
         }
     }
     cx.save_queues();
-    if !change.start {
-        let pending = State::Sched.bit().into();
-        let jobs = authorize::active(&cx.jobs, request.sender, None, pending);
-        let operation = WithdrawRequests { queues: names };
-        return Ok(bulk.begin(cx, request, jobs, operation));
-    }
-    let records = cx.jobs.iter().map(|job| &job.record);
-    let pending = records.filter(|record| {
-        record.state() == State::Sched && names.iter().any(|name| name == queue_of(record))
-    });
-    // All at once: the scheduler is to see them by priority.
-    let ids: Vec<JobId> = pending.map(Record::id).collect();
-    for id in ids {
-        cx.revisit(id);
-    }
-    Ok(Reply::Empty)
+    let pending = State::Sched.bit().into();
+    let jobs = authorize::active(&cx.jobs, request.sender, None, pending);
+    Ok(if change.start {
+        cx.queues.begin_collection(queues.iter().cloned());
+        bulk.begin(cx, request, jobs, CollectJobs { queues })
+    } else {
+        bulk.begin(cx, request, jobs, WithdrawRequests { queues })
+    })
 }

@@ -58,6 +58,8 @@ pub(crate) struct Queues {
     saved: BTreeMap<String, QueueStatus>,
     /// Per stopped queue: the pending reason of its jobs.
     stop_reasons: BTreeMap<String, Arc<str>>,
+    /// The queues whose jobs are being collected, one entry for each [`begin_collection`](Self::begin_collection).
+    collecting: Vec<String>,
 }
 
 impl Queues {
@@ -72,6 +74,7 @@ impl Queues {
             live: saved.clone(),
             saved,
             stop_reasons: BTreeMap::new(),
+            collecting: Vec::new(),
         };
         queues.update_stop_reasons();
         Ok(queues)
@@ -101,6 +104,34 @@ impl Queues {
     /// Why a queue is stopped; `None` if it is started.
     pub(crate) fn stop_reason(&self, queue: Option<&str>) -> Option<&Arc<str>> {
         self.stop_reasons.get(queue.unwrap_or(ANONYMOUS_QUEUE))
+    }
+
+    /// Collects the jobs of queues: until [`end_collection`](Self::end_collection) no resources are requested for them, so
+    /// that the scheduler gets the requests of many jobs in queue order, although the jobs are looked at in another.
+    pub(crate) fn begin_collection(&mut self, queues: impl IntoIterator<Item = String>) {
+        self.collecting.extend(queues);
+    }
+
+    /// Ends a collection of these queues.
+    pub(crate) fn end_collection<'a>(&mut self, queues: impl IntoIterator<Item = &'a String>) {
+        for queue in queues {
+            if let Some(index) = self.collecting.iter().position(|name| name == queue) {
+                self.collecting.swap_remove(index);
+            }
+        }
+    }
+
+    /// Whether the jobs of any queue are being collected.
+    pub(crate) fn has_collection(&self) -> bool {
+        !self.collecting.is_empty()
+    }
+
+    /// Whether the jobs of this queue are being collected.
+    pub(crate) fn is_collecting(&self, queue: Option<&str>) -> bool {
+        self.has_collection() && {
+            let queue = queue.unwrap_or(ANONYMOUS_QUEUE);
+            self.collecting.iter().any(|name| name == queue)
+        }
     }
 
     /// Rejects a submission to a disabled queue.

@@ -1,10 +1,12 @@
 //! Changed settings at run time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use penstock_flux::RedactedJobspec;
 use penstock_jobspec::Jobspec;
+use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
 use crate::effect::Effect;
@@ -12,9 +14,111 @@ use crate::policy;
 use crate::settings::Settings;
 use crate::state::State;
 
+/// Maximum number of jobs renewed in one slice, and examined.
+const JOBS_PER_SLICE: usize = 200;
+const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
+
+/// The renewal of what is sent to the scheduler about jobs in queues whose constraint has changed, in slices.
+///
+/// Meanwhile the jobs of these queues are [collected](crate::queues::Queues::begin_collection): no request is sent with a
+/// constraint of the former settings, and those with the current one are sent in queue order.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    /// The queues; none if there is nothing to renew.
+    queues: BTreeSet<String>,
+    /// The job that was looked at last.
+    after: Bound<JobId>,
+    /// The last job of the former settings.
+    last: JobId,
+    /// By jobspec: the form that is sent now. Jobs with equal jobspecs share it.
+    redacted: HashMap<i64, Option<Arc<RedactedJobspec>>>,
+    /// Maximum number of jobs renewed in one slice.
+    jobs_per_slice: usize,
+}
+
+impl Default for Renewal {
+    fn default() -> Self {
+        Self {
+            queues: BTreeSet::new(),
+            after: Bound::Unbounded,
+            last: JobId::default(),
+            redacted: HashMap::new(),
+            jobs_per_slice: JOBS_PER_SLICE,
+        }
+    }
+}
+
+impl Renewal {
+    /// Sets the number of jobs renewed in one slice.
+    pub(crate) fn set_slice(&mut self, jobs: usize) {
+        self.jobs_per_slice = jobs;
+    }
+
+    /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// Begins with these queues. A renewal that is under way restarts with its own queues and these.
+    fn begin(&mut self, cx: &mut Context, changed: BTreeSet<String>) {
+        let added = changed.difference(&self.queues).cloned();
+        cx.queues.begin_collection(added);
+        self.queues.extend(changed);
+        self.after = Bound::Unbounded;
+        self.last = cx.jobs.greatest_id();
+        self.redacted.clear();
+        self.run_next_slice(cx);
+    }
+
+    /// Renews the next jobs.
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
+        if !self.is_open() {
+            return;
+        }
+        let mut renewed = 0;
+        for _ in 0..JOBS_EXAMINED_PER_SLICE {
+            if renewed >= self.jobs_per_slice {
+                return;
+            }
+            let ids = (self.after, Bound::Included(self.last));
+            let Some(job) = cx.jobs.next_with_hidden(ids) else {
+                cx.queues.end_collection(&self.queues);
+                self.queues.clear();
+                self.redacted = HashMap::new();
+                return;
+            };
+            let (id, spec) = (job.record.id(), job.record.spec());
+            self.after = Bound::Excluded(id);
+            let queue = spec.queue.as_ref();
+            if job.record.state() != State::Inactive
+                && queue.is_some_and(|queue| self.queues.contains(queue))
+            {
+                renewed += 1;
+                self.renew(cx, id, spec.key);
+            }
+        }
+    }
+
+    /// Replaces what is sent to the scheduler about a job, and requests its resources again.
+    fn renew(&mut self, cx: &mut Context, id: JobId, key: i64) {
+        let redacted = self.redacted.entry(key);
+        let Some(request) = redacted.or_insert_with(|| redact(cx, key)) else {
+            return;
+        };
+        if !cx.jobs.set_request(id, request) {
+            return;
+        }
+        let record = cx.jobs.record(id);
+        if record.is_some_and(|record| record.state() < State::Run) {
+            cx.add_effect(Effect::Withdraw(id));
+            cx.revisit(id);
+        }
+    }
+}
+
 /// Replaces the settings. Resources for pending jobs of a queue whose constraint has changed are
-/// requested again.
-pub(crate) fn apply(cx: &mut Context, settings: Settings) {
+/// requested again, in slices.
+pub(crate) fn apply(cx: &mut Context, renewal: &mut Renewal, settings: Settings) {
     let old = std::mem::replace(&mut cx.settings, settings);
     if !cx.settings.accepts_same_jobspecs(&old) {
         cx.jobspecs.forget_submitted();
@@ -32,40 +136,9 @@ pub(crate) fn apply(cx: &mut Context, settings: Settings) {
         .collect();
     if !changed.is_empty() {
         cx.redactions += 1;
-        redact_again(cx, &changed);
+        renewal.begin(cx, changed);
     }
     cx.add_effect(Effect::QueuesChanged);
-}
-
-/// Applies the constraints of queues to the jobspecs that are sent to the scheduler.
-fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
-    let records = cx.jobs.iter_with_hidden().map(|job| &job.record);
-    let affected = records.filter(|record| {
-        let queue = record.spec().queue.as_ref();
-        record.state() != State::Inactive && queue.is_some_and(|queue| queues.contains(queue))
-    });
-    let affected: Vec<_> = affected
-        .map(|record| (record.id(), Arc::clone(record.spec())))
-        .collect();
-    // Jobs with equal jobspecs share the jobspec.
-    let mut requests: BTreeMap<i64, Arc<RedactedJobspec>> = BTreeMap::new();
-    for (id, spec) in affected {
-        let request = if let Some(request) = requests.get(&spec.key) {
-            Arc::clone(request)
-        } else {
-            let Some(request) = redact(cx, spec.key) else {
-                continue;
-            };
-            requests.insert(spec.key, Arc::clone(&request));
-            request
-        };
-        cx.jobs.set_request(id, request);
-        let record = cx.jobs.record(id);
-        if record.is_some_and(|record| record.state() < State::Run) {
-            cx.add_effect(Effect::Withdraw(id));
-            cx.revisit(id);
-        }
-    }
 }
 
 /// The form of a jobspec in the store that is sent to the scheduler now.

@@ -92,11 +92,12 @@ impl Manager {
         Ok(committed.map(drop)?)
     }
 
-    /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
-    /// pending jobs of a queue whose constraint has changed are requested again.
+    /// Applies changed settings. Limits and defaults hold for submissions from now on. Resources for
+    /// pending jobs of a queue whose constraint has changed are requested again, in slices that
+    /// [`advance`](Self::advance) does; no request is sent with the old constraint.
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
         self.begin(now);
-        reload::apply(&mut self.cx, settings);
+        reload::apply(&mut self.cx, &mut self.renewal, settings);
         self.perform_due_steps();
     }
 
@@ -127,6 +128,7 @@ impl Manager {
         self.submissions
             .run_next_slice(&mut self.cx, &mut self.census);
         self.resumption.run_next_slice(&mut self.cx);
+        self.renewal.run_next_slice(&mut self.cx);
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);

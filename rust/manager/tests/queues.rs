@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Bench, Directory, body, jobspec, rejection, settings, topics};
+use std::collections::BTreeSet;
+
+use common::{Bench, Directory, OWNER, Random, body, jobspec, rejection, settings, topics};
 use penstock_manager::{Limits, Queue, Settings};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
@@ -75,6 +77,190 @@ fn a_long_queue_is_stopped_in_slices() {
         bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
         assert_eq!(bench.row(id)["state"], 8);
     }
+}
+
+/// The ids in the messages of a topic, in order.
+fn ids_of(out: &[Message], topic: &str) -> Vec<u64> {
+    let found = out.iter().filter(|message| message.topic() == topic);
+    found
+        .map(|message| body(message)["id"].as_u64().unwrap())
+        .collect()
+}
+
+fn start_of(queue: &str) -> Value {
+    json!({"start": true, "name": queue})
+}
+
+fn stop_of(queue: &str) -> Value {
+    json!({"start": false, "name": queue})
+}
+
+/// Stops a queue, and has the scheduler cancel the requests.
+fn stop_and_cancel(bench: &mut Bench, queue: &str) {
+    let mut out = bench.request("job-manager.queue-start", &stop_of(queue));
+    out.extend(bench.advance());
+    for id in ids_of(&out, "sched.cancel") {
+        bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    }
+}
+
+fn responses(out: &[Message]) -> Vec<&str> {
+    let responses = out
+        .iter()
+        .filter(|message| message.kind == MessageType::Response);
+    responses.map(Message::topic).collect()
+}
+
+#[test]
+fn a_long_queue_is_started_in_slices_and_requested_by_priority() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    let (others, _) = bench.submit_copies(&json!({"queue": "debug"}), 10);
+    stop_and_cancel(&mut bench, "batch");
+    let (urgent, next) = (ids[990], ids[700]);
+    for (id, urgency) in [(urgent, 20), (next, 18)] {
+        bench.request(
+            "job-manager.urgency",
+            &json!({"id": id, "urgency": urgency}),
+        );
+    }
+    let mut out = bench.request("job-manager.queue-start", &start_of("batch"));
+    assert_eq!(status(&mut bench, "batch")["start"], true);
+    // A request of another queue is sent meanwhile. None of this one is before all jobs have been looked at.
+    let (other, sent) = bench.submit(&json!({"queue": "debug"}));
+    assert_eq!(ids_of(&sent, "sched.alloc"), [other]);
+    let mut slices = 1;
+    while bench.is_due() {
+        assert!(responses(&out).is_empty());
+        assert!(topics(&out).is_empty());
+        let pong = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+        assert_eq!(responses(&pong), ["job-manager.ping"]);
+        out = bench.pass(0.0);
+        slices += 1;
+    }
+    assert!(slices > 4, "{slices}");
+    assert_eq!(responses(&out), ["job-manager.queue-start"]);
+    out.extend(bench.rest());
+    let allocs = ids_of(&out, "sched.alloc");
+    assert_eq!(allocs.len(), ids.len());
+    assert_eq!(allocs[..3], [urgent, next, ids[0]]);
+    assert!(allocs[2..].is_sorted());
+    assert!(others.iter().all(|id| !allocs.contains(id)));
+}
+
+#[test]
+fn jobs_that_change_while_their_queue_is_started_are_requested_as_they_are() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    stop_and_cancel(&mut bench, "batch");
+    let mut out = bench.request("job-manager.queue-start", &start_of("batch"));
+    // Of the first jobs, which are queued again, and of the last ones, which are not yet.
+    for at in [0, 900] {
+        let cancel = json!({"id": ids[at], "type": "cancel"});
+        out.extend(bench.request("job-manager.raise", &cancel));
+        for (id, urgency) in [(ids[at + 1], 0), (ids[at + 2], 20)] {
+            let change = json!({"id": id, "urgency": urgency});
+            out.extend(bench.request("job-manager.urgency", &change));
+        }
+    }
+    let (late, more) = bench.submit(&json!({"queue": "batch"}));
+    out.extend(more);
+    assert!(topics(&out).iter().all(|topic| *topic != "sched.alloc"));
+    out.extend(bench.advance());
+    out.extend(bench.rest());
+    assert!(!topics(&out).contains(&"sched.cancel"));
+    let changed = [0, 1, 2, 900, 901, 902].map(|at| ids[at]);
+    let mut expected = vec![ids[2], ids[902]];
+    expected.extend(ids.iter().filter(|id| !changed.contains(id)));
+    expected.push(late);
+    assert_eq!(ids_of(&out, "sched.alloc"), expected);
+}
+
+#[test]
+fn a_queue_that_is_stopped_while_it_is_started_stays_stopped() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    stop_and_cancel(&mut bench, "batch");
+    let mut out = bench.request("job-manager.queue-start", &start_of("batch"));
+    let stop = stop_of("batch");
+    out.extend(bench.request_as("other", OWNER, "job-manager.queue-start", &stop, 0));
+    out.extend(bench.advance());
+    assert_eq!(responses(&out), ["job-manager.queue-start"; 2]);
+    assert!(topics(&out).is_empty());
+    for id in [ids[0], ids[999]] {
+        let reason = "queue `batch` is stopped";
+        assert_eq!(bench.row(id)["pending_reason"], reason);
+    }
+    let mut out = bench.request("job-manager.queue-start", &start_of("batch"));
+    out.extend(bench.advance());
+    out.extend(bench.rest());
+    assert_eq!(ids_of(&out, "sched.alloc"), ids);
+}
+
+#[test]
+fn a_queue_that_is_started_while_it_is_stopped_keeps_the_requests_that_are_left() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    let mut out = bench.request("job-manager.queue-start", &stop_of("batch"));
+    let start = start_of("batch");
+    out.extend(bench.request_as("other", OWNER, "job-manager.queue-start", &start, 0));
+    out.extend(bench.advance());
+    let cancelled = ids_of(&out, "sched.cancel");
+    assert!(cancelled.len() < ids.len());
+    assert!(ids_of(&out, "sched.alloc").is_empty());
+    for id in cancelled {
+        let again = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+        assert_eq!(ids_of(&again, "sched.alloc"), [id]);
+    }
+}
+
+#[test]
+fn requests_that_are_left_when_a_queue_is_stopped_are_not_sent() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(Some(1));
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    let mut out = bench.request("job-manager.queue-start", &stop_of("batch"));
+    assert_eq!(ids_of(&out, "sched.cancel"), [ids[0]]);
+    out = bench.answer("sched.alloc", &json!({"id": ids[0], "type": 3}));
+    assert!(topics(&out).is_empty());
+    assert_eq!(
+        bench.row(ids[999])["pending_reason"],
+        "queue `batch` is stopped"
+    );
+    bench.advance();
+    let mut out = bench.request("job-manager.queue-start", &start_of("batch"));
+    out.extend(bench.advance());
+    assert_eq!(ids_of(&out, "sched.alloc"), [ids[0]]);
+}
+
+#[test]
+fn a_start_outlives_its_client_and_a_restart() {
+    let directory = Directory::new("long-start");
+    let mut bench = directory.open(two(), 1000.0);
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    stop_and_cancel(&mut bench, "batch");
+    bench.request("job-manager.queue-start", &start_of("batch"));
+    bench.request("disconnect", &json!({}));
+    let mut out = bench.advance();
+    out.extend(bench.rest());
+    assert_eq!(ids_of(&out, "sched.alloc"), ids);
+    for id in &ids {
+        bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    }
+    stop_and_cancel(&mut bench, "batch");
+    bench.request("job-manager.queue-start", &start_of("batch"));
+    assert!(bench.is_due());
+    drop(bench);
+    let mut bench = directory.open(two(), 2000.0);
+    let mut out = bench.scheduler(None);
+    out.extend(bench.advance());
+    out.extend(bench.rest());
+    assert_eq!(ids_of(&out, "sched.alloc"), ids);
 }
 
 #[test]
@@ -417,6 +603,233 @@ fn new_settings_renew_the_requests_of_queues_with_other_resources() {
     assert_eq!(topics(&out), ["sched.alloc"]);
     let system = &body(&out[0])["jobspec"]["attributes"]["system"];
     assert_eq!(system["constraints"], json!({"properties": ["ssd"]}));
+}
+
+/// The two queues, of which `batch` requires a property.
+fn requiring(property: &str) -> Settings {
+    let batch = Queue {
+        requires: vec![property.to_owned()],
+        ..Queue::default()
+    };
+    queues(&[("batch", batch), ("debug", Queue::default())])
+}
+
+/// The property that an alloc request requires; null for none.
+fn required(alloc: &Message) -> Value {
+    let system = &body(alloc)["jobspec"]["attributes"]["system"];
+    system["constraints"]["properties"][0].clone()
+}
+
+#[test]
+fn new_settings_renew_many_requests_in_slices_and_by_priority() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    let held = json!({"id": ids[500], "urgency": 0});
+    bench.request("job-manager.urgency", &held);
+    bench.answer("sched.alloc", &json!({"id": ids[500], "type": 3}));
+    bench.manager.set_settings(requiring("ssd"), bench.now);
+    let mut out = bench.manager.flush().unwrap();
+    // Requests of this queue are not sent meanwhile, those of others are.
+    let (late, sent) = bench.submit(&json!({"queue": "batch"}));
+    assert!(topics(&sent).is_empty());
+    let (other, sent) = bench.submit(&json!({"queue": "debug"}));
+    assert_eq!(ids_of(&sent, "sched.alloc"), [other]);
+    let release = json!({"id": ids[500], "urgency": 20});
+    out.extend(bench.request("job-manager.urgency", &release));
+    let cancel = json!({"id": ids[600], "type": "cancel"});
+    out.extend(bench.request("job-manager.raise", &cancel));
+    let mut slices = 1;
+    while bench.is_due() {
+        assert!(ids_of(&out, "sched.alloc").is_empty());
+        for id in ids_of(&out, "sched.cancel") {
+            out.extend(bench.answer("sched.alloc", &json!({"id": id, "type": 3})));
+        }
+        let pong = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+        assert_eq!(responses(&pong), ["job-manager.ping"]);
+        out = bench.pass(0.0);
+        slices += 1;
+    }
+    assert!(slices > 4, "{slices}");
+    let last = ids_of(&out, "sched.cancel");
+    for id in last {
+        out.extend(bench.answer("sched.alloc", &json!({"id": id, "type": 3})));
+    }
+    out.extend(bench.rest());
+    let allocs: Vec<_> = out
+        .iter()
+        .filter(|message| message.topic() == "sched.alloc")
+        .collect();
+    assert!(allocs.iter().all(|alloc| required(alloc) == "ssd"));
+    let mut sent = ids_of(&out, "sched.alloc");
+    assert_eq!(sent[0], ids[500]);
+    sent.sort_unstable();
+    let mut expected = ids.clone();
+    expected.remove(600);
+    expected.push(late);
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn settings_that_change_again_leave_requests_that_agree_with_them() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    bench.manager.set_settings(requiring("ssd"), bench.now);
+    let mut out = bench.manager.flush().unwrap();
+    bench.manager.set_settings(two(), bench.now);
+    out.extend(bench.manager.flush().unwrap());
+    out.extend(bench.advance());
+    let cancelled = ids_of(&out, "sched.cancel");
+    assert!(!cancelled.is_empty() && cancelled.len() < ids.len());
+    assert!(ids_of(&out, "sched.alloc").is_empty());
+    for id in cancelled {
+        let again = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+        assert_eq!(ids_of(&again, "sched.alloc"), [id]);
+        assert_eq!(required(&again[0]), Value::Null);
+    }
+}
+
+/// A scheduler that answers cancellations late, and what must hold of the requests that it gets.
+#[derive(Default)]
+struct Requests {
+    outstanding: BTreeSet<u64>,
+    cancels: Vec<u64>,
+    /// The property that `batch` requires.
+    property: Value,
+}
+
+impl Requests {
+    fn check(&mut self, out: &[Message]) {
+        for message in out {
+            match message.topic() {
+                "sched.alloc" => {
+                    let id = body(message)["id"].as_u64().unwrap();
+                    assert!(self.outstanding.insert(id), "{id} is requested twice");
+                    let system = &body(message)["jobspec"]["attributes"]["system"];
+                    if system["queue"] == "batch" {
+                        assert_eq!(required(message), self.property, "{id}");
+                    }
+                }
+                "sched.cancel" => {
+                    let id = body(message)["id"].as_u64().unwrap();
+                    assert!(self.outstanding.contains(&id), "{id} is not requested");
+                    self.cancels.push(id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn answer_cancel(&mut self, bench: &mut Bench, random: &mut Random) {
+        let which = random.index(self.cancels.len());
+        let id = self.cancels.swap_remove(which);
+        self.outstanding.remove(&id);
+        let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+        self.check(&out);
+    }
+}
+
+#[test]
+fn every_job_is_requested_once_and_as_it_is_whatever_happens_meanwhile() {
+    const CLIENTS: [&str; 3] = ["one", "two", "three"];
+    const QUEUES: [&str; 2] = ["batch", "debug"];
+    for seed in 1..=16 {
+        let limit = (seed % 4 == 0).then_some(4);
+        let mut random = Random(seed);
+        let mut bench = Bench::with(two());
+        bench.manager.set_slice(3);
+        let mut requests = Requests::default();
+        bench.scheduler(limit);
+        let mut ids = Vec::new();
+        for _ in 0..200 {
+            let client = CLIENTS[random.index(3)];
+            let queue = QUEUES[usize::from(random.below(4) == 0)];
+            let any = random.index(ids.len().max(1));
+            let any = ids.get(any).copied();
+            let out = match (random.below(12), any) {
+                (0, _) => {
+                    let payload = start_of(queue);
+                    bench.request_as(client, OWNER, "job-manager.queue-start", &payload, 0)
+                }
+                (1, _) => {
+                    let payload = stop_of(queue);
+                    bench.request_as(client, OWNER, "job-manager.queue-start", &payload, 0)
+                }
+                (2, _) => {
+                    let property = ["", "ssd", "hdd"][random.index(3)];
+                    requests.property = property.into();
+                    let settings = if property.is_empty() {
+                        requests.property = Value::Null;
+                        two()
+                    } else {
+                        requiring(property)
+                    };
+                    bench.manager.set_settings(settings, bench.now);
+                    bench.manager.flush().unwrap()
+                }
+                (3, Some(id)) => {
+                    let cancel = json!({"id": id, "type": "cancel"});
+                    bench.request("job-manager.raise", &cancel)
+                }
+                (4, Some(id)) => {
+                    let urgency = [0, 10, 16, 20][random.index(4)];
+                    let change = json!({"id": id, "urgency": urgency});
+                    bench.request("job-manager.urgency", &change)
+                }
+                (5, Some(id)) => {
+                    let updates = json!({"attributes.system.duration": 60 + random.below(60)});
+                    let change = json!({"id": id, "updates": updates});
+                    bench.request("job-manager.update", &change)
+                }
+                (6, _) if random.below(20) == 0 => {
+                    requests.outstanding.clear();
+                    requests.cancels.clear();
+                    bench.request_as("sched", OWNER, "disconnect", &json!({}), 0);
+                    bench.scheduler(limit)
+                }
+                (7, _) if !requests.cancels.is_empty() => {
+                    requests.answer_cancel(&mut bench, &mut random);
+                    Vec::new()
+                }
+                (8 | 9, _) => bench.pass(0.0),
+                _ => {
+                    let (id, out) = bench.submit(&json!({ "queue": queue }));
+                    ids.push(id);
+                    out
+                }
+            };
+            requests.check(&out);
+        }
+        loop {
+            let out = bench.advance();
+            requests.check(&out);
+            let out = bench.rest();
+            requests.check(&out);
+            if requests.cancels.is_empty() {
+                break;
+            }
+            requests.answer_cancel(&mut bench, &mut random);
+        }
+        let started: Vec<&str> = QUEUES
+            .into_iter()
+            .filter(|queue| status(&mut bench, queue)["start"] == true)
+            .collect();
+        let rows: Vec<Value> = ids.iter().map(|id| bench.row(*id)).collect();
+        let mut due: Vec<(i64, u64)> = rows
+            .iter()
+            .filter(|row| row["state"] == 8 && row["priority"] != 0)
+            .filter(|row| started.contains(&row["queue"].as_str().unwrap()))
+            .map(|row| {
+                let (priority, id) = (row["priority"].as_i64(), row["id"].as_u64());
+                (-priority.unwrap(), id.unwrap())
+            })
+            .collect();
+        due.sort_unstable();
+        due.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
+        let due: BTreeSet<u64> = due.into_iter().map(|(_, id)| id).collect();
+        assert_eq!(requests.outstanding, due);
+    }
 }
 
 #[test]

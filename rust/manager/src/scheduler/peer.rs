@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::effect::{ExpirationChange, ProbeId};
 use crate::handshake::AllocMode;
 use crate::jobs::SchedulerWriter;
+use crate::queues::Queues;
 
 /// Queue order: priority descending, then id ascending.
 pub(super) type QueuePosition = (Reverse<u32>, JobId);
@@ -79,6 +80,61 @@ impl RequestedJobs {
     }
 }
 
+/// Jobs to request resources for.
+#[derive(Debug, Default)]
+pub(super) struct QueuedJobs {
+    /// Jobs that were queued one by one.
+    single: BTreeSet<QueuePosition>,
+    /// Jobs of queues whose jobs were [collected](crate::queues::Queues::begin_collection) then, or are now.
+    collected: BTreeSet<QueuePosition>,
+}
+
+impl QueuedJobs {
+    /// The number of jobs.
+    pub(super) fn len(&self) -> usize {
+        self.single.len() + self.collected.len()
+    }
+
+    /// Adds a job of this queue.
+    pub(super) fn insert(&mut self, queues: &Queues, queue: Option<&str>, position: QueuePosition) {
+        if queues.is_collecting(queue) {
+            self.collected.insert(position);
+        } else {
+            self.single.insert(position);
+        }
+    }
+
+    /// Removes a job.
+    pub(super) fn remove(&mut self, position: QueuePosition) {
+        let _ = self.single.remove(&position) || self.collected.remove(&position);
+    }
+
+    /// Moves a job to its new position.
+    pub(super) fn reposition(&mut self, old: QueuePosition, new: QueuePosition) {
+        if self.collected.remove(&old) {
+            self.collected.insert(new);
+        } else {
+            self.single.remove(&old);
+            self.single.insert(new);
+        }
+    }
+
+    /// The first job in queue order whose request can be sent. Collected jobs are to come in this order: none can before
+    /// all are there.
+    pub(super) fn first(&self, queues: &Queues) -> Option<QueuePosition> {
+        let single = self.single.first();
+        let collected = self.collected.first().filter(|_| !queues.has_collection());
+        single.into_iter().chain(collected).min().copied()
+    }
+
+    /// Takes the first job in queue order whose request can be sent.
+    pub(super) fn pop_first(&mut self, queues: &Queues) -> Option<QueuePosition> {
+        let first = self.first(queues)?;
+        self.remove(first);
+        Some(first)
+    }
+}
+
 /// The conversation with the scheduler. The state of its handshake is in the
 /// [`Context`](crate::context::Context), where others read it.
 #[derive(Debug)]
@@ -86,7 +142,7 @@ pub(crate) struct SchedulerPeer {
     pub(super) writer: SchedulerWriter,
     pub(super) session: Session,
     /// Jobs to request resources for.
-    pub(super) queued: BTreeSet<QueuePosition>,
+    pub(super) queued: QueuedJobs,
     /// Bytes of the alloc requests of this batch, which the next [`Manager::take_messages`](crate::Manager::take_messages)
     /// takes.
     pub(super) bytes_this_batch: usize,
@@ -129,7 +185,7 @@ impl SchedulerPeer {
         Self {
             writer,
             session: Session::default(),
-            queued: BTreeSet::new(),
+            queued: QueuedJobs::default(),
             bytes_this_batch: 0,
             is_stopped: false,
             is_paused: false,

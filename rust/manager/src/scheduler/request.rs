@@ -20,8 +20,9 @@ use crate::event::Event;
 use crate::handshake::{AllocMode, FreeMode, Handshake};
 use crate::rpc;
 
-/// Bytes of alloc requests in one batch of messages: some thousand jobs of the usual size.
-const MAX_ALLOC_BYTES_PER_BATCH: usize = 4 * 1024 * 1024;
+/// Bytes of alloc requests in one batch of messages: some hundred jobs of the usual size, a few milliseconds' work of the
+/// scheduler.
+const MAX_ALLOC_BYTES_PER_BATCH: usize = 512 * 1024;
 
 /// Approximate size of an alloc request without its jobspec, in bytes.
 const ALLOC_OVERHEAD_BYTES: usize = 80;
@@ -53,7 +54,9 @@ impl SchedulerPeer {
         if let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id)
             && dialogue.advance(AllocInput::Enqueue)
         {
-            self.queued.insert((Reverse(record.priority()), id));
+            let queue = record.spec().queue.as_deref();
+            let position = (Reverse(record.priority()), id);
+            self.queued.insert(&cx.queues, queue, position);
         }
     }
 
@@ -65,7 +68,7 @@ impl SchedulerPeer {
         match dialogue.alloc() {
             AllocState::Queued => {
                 dialogue.advance(AllocInput::Dequeue);
-                self.queued.remove(&position);
+                self.queued.remove(position);
             }
             AllocState::Requested(_) => {
                 dialogue.advance(AllocInput::Cancel);
@@ -86,7 +89,8 @@ impl SchedulerPeer {
     }
 
     /// Sends alloc requests in queue order, up to the limits of mode and batch. Stops when the
-    /// scheduler's send buffer is full.
+    /// scheduler's send buffer is full. Jobs of queues that were stopped, or are being collected, since they were queued
+    /// have to wait.
     pub(crate) fn send_allocs(&mut self, cx: &mut Context) {
         let Handshake::Ready(_, mode) = cx.handshake() else {
             return;
@@ -101,17 +105,28 @@ impl SchedulerPeer {
             if self.bytes_this_batch >= MAX_ALLOC_BYTES_PER_BATCH || self.is_backlogged(cx) {
                 return;
             }
-            let Some(position) = self.queued.pop_first() else {
+            let Some(position) = self.queued.pop_first(&cx.queues) else {
                 return;
             };
             let id = position.1;
             let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
                 continue;
             };
+            self.bytes_this_batch += ALLOC_OVERHEAD_BYTES;
+            let queue = record.spec().queue.as_deref();
+            if let Some(reason) = cx.queues.stop_reason(queue) {
+                dialogue.set_stop_reason(Some(Arc::clone(reason)));
+                dialogue.advance(AllocInput::Dequeue);
+                continue;
+            }
+            if cx.queues.is_collecting(queue) {
+                self.queued.insert(&cx.queues, queue, position);
+                continue;
+            }
             dialogue.advance(AllocInput::Request);
             let is_elastic = record.elastic_request().is_some();
             let jobspec = Arc::clone(dialogue.request());
-            self.bytes_this_batch += jobspec.text().len() + ALLOC_OVERHEAD_BYTES;
+            self.bytes_this_batch += jobspec.text().len();
             let job = TypedPayload::Alloc(PendingJob {
                 id,
                 priority: record.priority(),
@@ -140,7 +155,7 @@ impl SchedulerPeer {
         self.has_room(mode)
             && !self.is_stopped
             && !self.is_paused
-            && !self.queued.is_empty()
+            && self.queued.first(&cx.queues).is_some()
             && !self.is_backlogged(cx)
     }
 
@@ -155,10 +170,11 @@ impl SchedulerPeer {
     /// In limited mode, cancels the last request if a queued job comes before it. The cancelled job
     /// is requested again later.
     fn displace_last(&mut self, cx: &mut Context) {
-        let (Some(first), Some(last)) = (self.queued.first(), self.session.requested.last()) else {
+        let first = self.queued.first(&cx.queues);
+        let (Some(first), Some(last)) = (first, self.session.requested.last()) else {
             return;
         };
-        if *first >= last || self.session.cancelling > 0 {
+        if first >= last || self.session.cancelling > 0 {
             return;
         }
         let id = last.1;
@@ -182,10 +198,11 @@ impl SchedulerPeer {
         }
         match dialogue.alloc() {
             AllocState::Queued => {
-                self.queued.remove(&(Reverse(old), id));
+                let position = (Reverse(old), id);
                 if new > 0 {
-                    self.queued.insert((Reverse(new), id));
+                    self.queued.reposition(position, (Reverse(new), id));
                 } else {
+                    self.queued.remove(position);
                     dialogue.advance(AllocInput::Dequeue);
                 }
             }

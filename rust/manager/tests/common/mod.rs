@@ -315,6 +315,11 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % bound
     }
+
+    /// An index into a list of this length.
+    pub fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap()
+    }
 }
 
 /// A directory of its own, and what opens a manager over the store in it.
