@@ -13,7 +13,7 @@ use penstock_broker::{Delivery, PeerId, Router};
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::{Credentials, RequestError, errno, role, topic};
 use penstock_idset::IdSet;
-use penstock_manager::{Manager, Settings};
+use penstock_manager::{Manager, Queue, Settings};
 use penstock_resource::{Config, Effect, ResourceModule};
 use penstock_rset::ResourceSet;
 use penstock_sched::Phase;
@@ -105,6 +105,7 @@ pub struct Daemon {
     scheduler: Option<CheckedScheduler>,
     hooks: HookRunner,
     setup: Setup,
+    excluded: ExcludedProperties,
     base: Arc<ResourceSet>,
     peers: BTreeMap<Role, PeerId>,
     roles: BTreeMap<PeerId, Role>,
@@ -136,9 +137,24 @@ pub struct Daemon {
     monotonic: f64,
 }
 
-fn settings(setup: Setup) -> Settings {
+/// The one queue, which jobs are in by default.
+const QUEUE: &str = "batch";
+
+/// The number of properties that no node has, and that the queue requires nodes not to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExcludedProperties(pub u32);
+
+fn settings(setup: Setup, excluded: ExcludedProperties) -> Settings {
+    let queue = Queue {
+        requires: (0..excluded.0)
+            .map(|number| format!("^unused{number}"))
+            .collect(),
+        ..Queue::default()
+    };
     Settings {
         owner: OWNER,
+        queues: BTreeMap::from([(QUEUE.to_owned(), queue)]),
+        default_queue: Some(QUEUE.to_owned()),
         guests: setup.guests,
         inactive_num_limit: setup.inactive_num_limit.map_or(-1, i64::from),
         prolog: setup.prolog,
@@ -147,7 +163,11 @@ fn settings(setup: Setup) -> Settings {
     }
 }
 
-fn open_manager(setup: Setup, now: f64) -> Result<Manager, Box<dyn Error>> {
+fn open_manager(
+    setup: Setup,
+    excluded: ExcludedProperties,
+    now: f64,
+) -> Result<Manager, Box<dyn Error>> {
     let mut store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)?;
     store.set_log_limits(LOG_LIMITS);
     store.sync_copies_by(Path::new(STORE), || {
@@ -155,7 +175,7 @@ fn open_manager(setup: Setup, now: f64) -> Result<Manager, Box<dyn Error>> {
         synced.map_err(|fault| io::Error::other(format!("I/O error: {fault:?}")))
     });
     store.wait_for_copies_by(copies::finish);
-    let mut manager = Manager::open(store, settings(setup), now)?;
+    let mut manager = Manager::open(store, settings(setup, excluded), now)?;
     // A request about several jobs is open for some time.
     manager.set_slice(1);
     manager.set_max_ended(0);
@@ -188,10 +208,11 @@ impl Daemon {
         network: Rc<RefCell<Network>>,
         base: Arc<ResourceSet>,
         setup: Setup,
+        excluded: ExcludedProperties,
         now: f64,
         monotonic: f64,
     ) -> Result<Self, Box<dyn Error>> {
-        let manager = open_manager(setup, now)?;
+        let manager = open_manager(setup, excluded, now)?;
         let resource = make_resource(&base, &manager, now)?;
         let mut daemon = Self {
             router: Router::new("broker", OWNER),
@@ -201,6 +222,7 @@ impl Daemon {
             scheduler: None,
             hooks: HookRunner::default(),
             setup,
+            excluded,
             base,
             peers: BTreeMap::new(),
             roles: BTreeMap::new(),
@@ -462,6 +484,19 @@ impl Daemon {
         let restart_at = self.monotonic + RESTART_PAUSE_S + more_seconds;
         self.restart_at.insert(Role::Hooks, restart_at);
         self.run();
+    }
+
+    /// Applies a changed constraint of the queue. Returns whether it was applied: a failed job manager rejects it.
+    pub fn reload(&mut self, excluded: ExcludedProperties) -> bool {
+        if self.failures.contains_key(&Role::Manager) {
+            return false;
+        }
+        self.excluded = excluded;
+        let settings = settings(self.setup, excluded);
+        self.manager.set_settings(settings, self.now);
+        self.is_nudged = true;
+        self.run();
+        true
     }
 
     /// Lets the job manager fail by a fault of its own: it is built again from the store.
@@ -890,7 +925,7 @@ impl Daemon {
     fn open_for_reading(&mut self, failure: &Failure) {
         self.has_doubtful_commit |= self.manager.store().has_doubtful_commit();
         let outage = RequestError::new(failure.errnum, &failure.text);
-        let settings = settings(self.setup);
+        let settings = settings(self.setup, self.excluded);
         let store = self.manager.reopen_store_for_reading(Path::new(STORE));
         let opened = store.map_err(Into::into);
         let opened =
@@ -981,8 +1016,8 @@ impl Daemon {
 
     /// Builds the job manager from its store, as at a start.
     fn rebuild_manager(&mut self) -> Result<(), ()> {
-        let (setup, now) = (self.setup, self.now);
-        let open = || open_manager(setup, now);
+        let (setup, excluded, now) = (self.setup, self.excluded, self.now);
+        let open = || open_manager(setup, excluded, now);
         let rebuilt = self.manager.rebuild(Path::new(STORE), open);
         rebuilt.map_err(drop)?;
         self.has_doubtful_commit = false;

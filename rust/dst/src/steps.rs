@@ -11,7 +11,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::client::{Client, ListAttempt, ListPart, Purpose, Responses, Submission, ValueCommit};
-use crate::daemon::STORE;
+use crate::daemon::{ExcludedProperties, STORE};
 use crate::disk::Faults;
 use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
@@ -297,6 +297,7 @@ impl World {
             }
             StepKind::Stop => self.ask(job_manager::QUEUE_START, &stop("start")),
             StepKind::Resume => self.ask(job_manager::QUEUE_START, &start("start")),
+            StepKind::Reload => self.reload(ExcludedProperties(first % 3)),
             StepKind::Disable => {
                 self.promises.was_disabled = true;
                 self.ask(job_manager::QUEUE_ENABLE, &stop("enable"));
@@ -594,6 +595,16 @@ impl World {
     /// Sends a request of the first client.
     fn ask(&mut self, topic: &str, payload: &str) {
         self.request(0, topic, payload, Purpose::Other);
+    }
+
+    /// Changes the constraint of the queue.
+    fn reload(&mut self, excluded: ExcludedProperties) {
+        if let Some(daemon) = &mut self.daemon
+            && daemon.reload(excluded)
+        {
+            self.excluded = excluded;
+            self.settle_daemon();
+        }
     }
 
     /// Sends a client's request.

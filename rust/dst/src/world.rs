@@ -13,7 +13,7 @@ use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder};
 use rusqlite::Connection;
 
 use crate::client::{Client, ListAttempt, Promises};
-use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon, STORE};
+use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon, ExcludedProperties, STORE};
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::network::{End, Input, LinkId, Network};
@@ -91,6 +91,8 @@ pub struct World {
     pub(crate) machine: Machine,
     scheduler: Option<SchedulerProcess>,
     pub(crate) setup: Setup,
+    /// The constraint of the queue.
+    pub(crate) excluded: ExcludedProperties,
     /// The jobs whose prolog has succeeded.
     pub(crate) prepared: BTreeSet<u64>,
     /// The jobs that the job manager has purged, perhaps before a crash.
@@ -131,6 +133,7 @@ impl World {
             machine: Machine::new(START),
             scheduler: None,
             setup,
+            excluded: ExcludedProperties::default(),
             prepared: BTreeSet::new(),
             purged: BTreeSet::new(),
             last_start: None,
@@ -164,7 +167,8 @@ impl World {
         if self.daemon.is_none() {
             let network = Rc::clone(&self.network);
             let base = Arc::clone(&self.base);
-            let started = Daemon::start(network, base, self.setup, self.now, self.monotonic);
+            let (now, monotonic) = (self.now, self.monotonic);
+            let started = Daemon::start(network, base, self.setup, self.excluded, now, monotonic);
             self.last_start = Some(match started {
                 Ok(daemon) => {
                     self.daemon = Some(daemon);
