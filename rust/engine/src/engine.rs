@@ -159,8 +159,11 @@ impl Engine {
         self.state.queues.name(queue)
     }
 
-    /// Configures a queue.
+    /// Configures a queue. Its pending jobs are moved, unless its options are the same.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
+        if *self.state.queues.options(queue) == options {
+            return;
+        }
         self.state.queues.set(queue, options);
         self.state.changes += 1;
         // Its jobs move to its new group and order. All of them leave first, so that no class of

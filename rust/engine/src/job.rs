@@ -107,10 +107,31 @@ static NO_JOB: JobEntry = JobEntry {
 /// Shards of the table of ids.
 const ID_TABLE_SHARDS: usize = 64;
 
+/// The shard of each value of some bits of a hash. The last shard has almost twice as many ids as the first one: equal shards
+/// would all grow at the same number of jobs, which takes 100 ms with a million.
+static SHARDS: [u8; 1 << SHARD_BITS] = {
+    // Shard `n` has the weight `ID_TABLE_SHARDS + n`.
+    let total = ID_TABLE_SHARDS * ID_TABLE_SHARDS + ID_TABLE_SHARDS * (ID_TABLE_SHARDS - 1) / 2;
+    let mut shards = [0; 1 << SHARD_BITS];
+    let (mut value, mut shard, mut weight) = (0, 0, ID_TABLE_SHARDS);
+    while value < shards.len() {
+        if value * total >= weight * shards.len() {
+            shard += 1;
+            weight += ID_TABLE_SHARDS + shard as usize;
+        }
+        shards[value] = shard;
+        value += 1;
+    }
+    shards
+};
+
+/// The bits of a hash that tell the shard.
+const SHARD_BITS: usize = 10;
+
 /// The shard of a hash, by bits that the table itself does not use.
 #[inline]
 fn shard_of(hash: u64) -> usize {
-    (hash >> 48) as usize % ID_TABLE_SHARDS
+    SHARDS[(hash >> 46) as usize % SHARDS.len()].into()
 }
 
 /// Hashes an id. Ids are FLUIDs or consecutive: a product spreads them over the upper bits, which
@@ -325,6 +346,30 @@ mod tests {
     use crate::copy_on_write::CopyOnWrite;
 
     const COUNT: u64 = 5000;
+
+    #[test]
+    fn the_table_of_ids_grows_a_few_shards_at_a_time() {
+        let mut jobs = Jobs::default();
+        let mut before: Vec<usize> = Vec::new();
+        for id in 0..400_000 {
+            assert!(jobs.insert(JobId::new(id << 24), 16).is_some());
+            if id % 1000 > 0 || id < 20_000 {
+                continue;
+            }
+            let capacities = jobs.ids.iter().map(|shard| shard.capacity());
+            let capacities: Vec<_> = capacities.collect();
+            let pairs = before.iter().zip(&capacities);
+            let grown = pairs.filter(|(before, after)| before != after).count();
+            assert!(grown <= 8, "{grown} after {id} jobs");
+            before = capacities;
+        }
+        let sizes = jobs.ids.iter().map(|shard| shard.len());
+        let (least, most) = (sizes.clone().min(), sizes.max());
+        assert!(
+            least > Some(3500) && most < Some(9000),
+            "{least:?} {most:?}"
+        );
+    }
 
     #[test]
     fn a_copy_that_keeps_removed_ids_copies_no_table_of_ids() {

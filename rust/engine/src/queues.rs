@@ -182,6 +182,11 @@ impl Queues {
         queue.options = options;
     }
 
+    /// The configuration of a queue.
+    pub fn options(&self, id: QueueId) -> &QueueOptions {
+        &self.list[id.0 as usize].options
+    }
+
     pub fn name(&self, id: QueueId) -> &str {
         &self.list[id.0 as usize].name
     }
