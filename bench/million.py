@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -405,6 +406,45 @@ def measure_queue(jobs: int, copies: int) -> None:
         show("memory per purged job", f"{each:,.0f} B", "none", met=each < 1)
 
 
+def measure_administration(jobs: int) -> None:
+    """The rows of requests about a long queue as a whole, in an instance with this queue."""
+    state = make_directory("penstock-million-")
+    uri = f"local://{state}/socket"
+    config = Path(state) / "config.toml"
+    config.write_text("[queues.batch]\n")
+    with running(*OPTIONS, "--config", str(config), state=state) as (client, daemon):
+        client.submit(jobspec(CORES - 1, 86_400.0, queue="batch"), count=NODES)
+        wait_for_scheduler(client)
+        memory = rss(daemon.pid)
+        client.submit(jobspec(CORES, 0.0, queue="batch"), count=jobs)
+        wait_for_scheduler(client)
+
+        def start() -> None:
+            client.queue_start("batch")
+            wait_for_scheduler(client)
+
+        def require() -> None:
+            # No node has this property: every job can still run on every node.
+            client.config_reload({"queues": {"batch": {"requires": ["^unused"]}}})
+            time.sleep(0.1)
+            wait_for_scheduler(client)
+
+        stop = partial(client.queue_stop, "batch")
+        measure_bulk(client, uri, "`queue stop`", 5, stop)
+        measure_bulk(client, uri, "`queue start`, with the requests to the scheduler", 5, start)
+        show_pending_memory(daemon.pid, memory, jobs, "after both")
+        name = "`config reload` with another `requires`, with the requests to the scheduler"
+        measure_bulk(client, uri, name, 10, require)
+        show_pending_memory(daemon.pid, memory, jobs, "after it")
+
+
+def show_pending_memory(pid: int, before: int, jobs: int, when: str) -> None:
+    """The row of the memory of a pending job, some time later."""
+    time.sleep(RETURN_S)
+    each = (rss(pid) - before) / jobs
+    show(f"memory per pending job, {when}", f"{each:,.0f} B", "400 B", met=each <= 400)
+
+
 def measure_submissions(jobs: int, copies: int) -> None:
     """The rows of other submissions than equal copies, with and without a scheduler."""
     for words, options in (("", ("--sched", "none")), (", with the scheduler", ())):
@@ -472,6 +512,9 @@ def main() -> None:
     parser.add_argument(
         "--depths", type=int, nargs="+", help="only the cost of a job behind each of these queues"
     )
+    parser.add_argument(
+        "--administration", action="store_true", help="only the requests about the whole queue"
+    )
     parser.add_argument("--hyperqueue", action="store_true", help="measure its wheel, too")
     parser.add_argument("--curves", type=Path, help="the directory for plots of the cost of a job")
     args = parser.parse_args()
@@ -481,7 +524,11 @@ def main() -> None:
         measure_depths(sorted(args.depths), args.copies)
         return
     print("| work | figure | target | verdict |\n|---|---|---|---|", flush=True)
+    if args.administration:
+        measure_administration(args.jobs)
+        return
     measure_queue(args.jobs, args.copies)
+    measure_administration(args.jobs)
     if args.submissions:
         measure_submissions(args.submissions, args.jobs)
     if args.hyperqueue:
