@@ -31,8 +31,11 @@ test-rust:
 	PENSTOCK_SIMD=avx2 cargo test --package penstock-idset --locked
 	PENSTOCK_SIMD=baseline cargo test --package penstock-idset --locked
 
+# Half of the tests' time is that of other processes, for which they wait.
+WORKERS := $(shell echo $$((2 * $$(nproc))))
+
 test-python: $(VENV)/.checked $(if $(PMIX),$(BIN)/penstock-pmix)
-	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --hypothesis-seed $(SEED) --numprocesses auto --dist worksteal
+	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --hypothesis-seed $(SEED) --numprocesses $(WORKERS) --dist worksteal
 
 # PROPTEST_CASES counts for the tests that do not set their own number.
 test-random: $(VENV)/.checked  ## The random tests with a new seed, which it prints, and more cases: SEED=N repeats a run
@@ -52,7 +55,6 @@ $(BIN)/penstock-pmix: $(VENV)/.tools $(RUST)
 	install -m 755 target/release/penstock-pmix $@
 
 test-pmix: pmix $(VENV)/.checked  ## The PMIx server with real clients; fails if it cannot be built
-	cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings
 	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix tests/instance/test_pmix_real.py
 
 test-web: $(VENV)/.checked  ## The pages of `penstock web` in Chromium; fails without chromium and chromedriver
@@ -228,6 +230,7 @@ deny: $(CARGO_DENY)  ## Licences, versions and sources of all crates, with cargo
 lint: $(VENV)/.checked deny  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(if $(PMIX),cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings)
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

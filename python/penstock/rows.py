@@ -5,7 +5,7 @@ They are the payloads as they come, so a key is spelt as on the wire.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, Required, Self, TypedDict
 
 __all__ = [
     "Accuracy",
@@ -114,8 +114,13 @@ class Submission(TypedDict, total=False):
     flags: int
 
 
-class BulkResponse(NamedTuple):
-    """The response to a request about several jobs.
+class _Changes(NamedTuple):
+    done: int
+    errors: dict[int, str]
+
+
+class BulkResponse(_Changes):
+    """The response to a request about several jobs: a pair of `done` and `errors`.
 
     Attributes:
         done: The number of jobs for which it succeeded.
@@ -123,9 +128,13 @@ class BulkResponse(NamedTuple):
         unlisted: The number of further jobs for which it failed.
     """
 
-    done: int
-    errors: dict[int, str]
-    unlisted: int = 0
+    unlisted: int
+
+    def __new__(cls, done: int, errors: dict[int, str], unlisted: int = 0) -> Self:
+        """A response with the number of failures that `errors` leaves out."""
+        self = super().__new__(cls, done, errors)
+        self.unlisted = unlisted
+        return self
 
 
 class Purged(TypedDict):

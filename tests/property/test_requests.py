@@ -23,6 +23,7 @@ from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 from penstock._core import Decoder, Message, topic
 from penstock.config import parse
 from penstock.instance.control import ControlService
+from penstock.instance.requests import for_all
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
@@ -410,7 +411,7 @@ def test_a_faulty_request_is_found_and_reduced_to(monkeypatch):
     def fail(*_args: object) -> None:
         raise ValueError("on demand")
 
-    monkeypatch.setattr(ControlService, "_state", fail)
+    monkeypatch.setitem(ControlService.METHODS, "state-machine.get", for_all(fail))
     faulty = Request("state-machine.get", b"{}\0")
     chosen = [request for request in random_requests(1, 20, []) if request.topic != faulty.topic]
     found = run([*chosen, faulty, *chosen], 1)

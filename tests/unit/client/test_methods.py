@@ -448,7 +448,9 @@ def test_a_signal_for_several_jobs_is_one_request(fake):
         request.respond({"count": 2, "errors": {"2": "not running"}, "unlisted": 5})
     ]
     expected = BulkResponse(2, {2: "not running"}, 5)
-    assert over_all("kill", [[1, 2, 3, 2], signal.SIGUSR1], {}) == [expected] * 3
+    found = over_all("kill", [[1, 2, 3, 2], signal.SIGUSR1], {})
+    assert found == [expected] * 3
+    assert [response.unlisted for response in found] == [5] * 3
     for _ in range(3):
         payload = fake.wait_for("job-manager.kill").object()
         assert payload == {"ids": [1, 2, 3, 2], "signum": signal.SIGUSR1}
