@@ -30,6 +30,9 @@ pub(crate) trait Operation: std::fmt::Debug + Send {
     /// are deferred.
     fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError>;
 
+    /// Prepares the change, before the first job.
+    fn begin(&mut self, _cx: &mut Context) {}
+
     /// Whether the request changes this job: a job that it does not change is passed over.
     fn concerns(&self, _record: &Record) -> bool {
         true
@@ -60,6 +63,8 @@ struct BulkRequest {
     request: Message,
     jobs: NamedJobs,
     operation: Box<dyn Operation>,
+    /// Whether a slice has been done.
+    has_begun: bool,
     /// Number of jobs taken from `jobs`.
     taken: usize,
     /// Jobs that are left to the end, each with its position in the request.
@@ -80,6 +85,7 @@ impl BulkRequest {
             request: header,
             jobs,
             operation,
+            has_begun: false,
             taken: 0,
             deferred: VecDeque::new(),
             count: 0,
@@ -90,6 +96,9 @@ impl BulkRequest {
 
     /// Changes the next jobs, at most this many. Returns whether these were the last.
     fn run_slice(&mut self, cx: &mut Context, changes: usize) -> bool {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.operation.begin(cx);
+        }
         let is_complete = self.change_jobs(cx, changes);
         if is_complete {
             self.operation.finish(cx);

@@ -9,7 +9,7 @@ use crate::authorize::{self, Permission};
 use crate::bulk::{BulkRequests, Operation};
 use crate::context::Context;
 use crate::effect::Effect;
-use crate::queues::{ANONYMOUS_QUEUE, QueueStatus};
+use crate::queues::{ANONYMOUS_QUEUE, Collector, QueueStatus};
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::settings::Settings;
@@ -124,8 +124,14 @@ impl Operation for CollectJobs {
         Ok(())
     }
 
+    fn begin(&mut self, cx: &mut Context) {
+        let newest = cx.jobs.greatest_id();
+        cx.queues
+            .begin_collection(Collector::Start, &self.queues, newest);
+    }
+
     fn finish(&mut self, cx: &mut Context) {
-        cx.queues.end_collection(&self.queues);
+        cx.queues.end_collection(Collector::Start, &self.queues);
     }
 
     fn has_empty_response(&self) -> bool {
@@ -159,6 +165,12 @@ pub(crate) fn queue_start(
         all: change.all,
     };
     let queues = select(&cx.settings, selection)?;
+    let is_started = |name: &String| cx.queues.is_started(name);
+    let stopped: Vec<_> = queues
+        .iter()
+        .filter(|name| !is_started(name))
+        .cloned()
+        .collect();
     let start = |status: &mut QueueStatus| {
         status.start = change.start;
         status.stop_reason = reason.clone().filter(|_| !change.start);
@@ -173,9 +185,10 @@ pub(crate) fn queue_start(
     cx.save_queues();
     let pending = State::Sched.bit().into();
     let jobs = authorize::active(&cx.jobs, request.sender, None, pending);
-    Ok(if change.start {
-        cx.queues.begin_collection(queues.iter().cloned());
-        bulk.begin(cx, request, jobs, CollectJobs { queues })
+    Ok(if change.start && stopped.is_empty() {
+        Reply::Empty
+    } else if change.start {
+        bulk.begin(cx, request, jobs, CollectJobs { queues: stopped })
     } else {
         bulk.begin(cx, request, jobs, WithdrawRequests { queues })
     })

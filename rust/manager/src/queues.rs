@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_flux::job_manager::QueueStatusResponse;
-use penstock_flux::{RequestError, Text};
+use penstock_flux::{RequestError, Text, urgency};
+use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::record::Record;
 use crate::storage::Storage;
 
 /// The store's key for the queues that are not in their default status.
@@ -50,6 +52,24 @@ impl Default for QueueStatus {
     }
 }
 
+/// What collects the jobs of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collector {
+    /// The start of the queue.
+    Start,
+    /// A reload of other settings.
+    Renewal,
+}
+
+/// The jobs of a queue that are being collected.
+#[derive(Debug)]
+struct Collection {
+    by: Collector,
+    queue: String,
+    /// The newest job at the beginning. Urgent jobs that are submitted later need not wait for the others.
+    newest: JobId,
+}
+
 /// The status of each queue that is not in its default status, enabled and started.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
@@ -59,7 +79,7 @@ pub(crate) struct Queues {
     /// Per stopped queue: the pending reason of its jobs.
     stop_reasons: BTreeMap<String, Arc<str>>,
     /// The queues whose jobs are being collected, one entry for each [`begin_collection`](Self::begin_collection).
-    collecting: Vec<String>,
+    collecting: Vec<Collection>,
 }
 
 impl Queues {
@@ -108,14 +128,31 @@ impl Queues {
 
     /// Collects the jobs of queues: until [`end_collection`](Self::end_collection) no resources are requested for them, so
     /// that the scheduler gets the requests of many jobs in queue order, although the jobs are looked at in another.
-    pub(crate) fn begin_collection(&mut self, queues: impl IntoIterator<Item = String>) {
-        self.collecting.extend(queues);
+    /// `newest` is the newest job.
+    pub(crate) fn begin_collection<'a>(
+        &mut self,
+        by: Collector,
+        queues: impl IntoIterator<Item = &'a String>,
+        newest: JobId,
+    ) {
+        let collections = queues.into_iter().map(|queue| Collection {
+            by,
+            queue: queue.clone(),
+            newest,
+        });
+        self.collecting.extend(collections);
     }
 
     /// Ends a collection of these queues.
-    pub(crate) fn end_collection<'a>(&mut self, queues: impl IntoIterator<Item = &'a String>) {
+    pub(crate) fn end_collection<'a>(
+        &mut self,
+        by: Collector,
+        queues: impl IntoIterator<Item = &'a String>,
+    ) {
         for queue in queues {
-            if let Some(index) = self.collecting.iter().position(|name| name == queue) {
+            let mut collections = self.collecting.iter();
+            let is_it = |collection: &Collection| collection.by == by && collection.queue == *queue;
+            if let Some(index) = collections.position(is_it) {
                 self.collecting.swap_remove(index);
             }
         }
@@ -126,12 +163,23 @@ impl Queues {
         !self.collecting.is_empty()
     }
 
-    /// Whether the jobs of this queue are being collected.
-    pub(crate) fn is_collecting(&self, queue: Option<&str>) -> bool {
+    /// Whether a job waits until the jobs of its queue are collected.
+    pub(crate) fn is_collecting(&self, job: &Record) -> bool {
         self.has_collection() && {
-            let queue = queue.unwrap_or(ANONYMOUS_QUEUE);
-            self.collecting.iter().any(|name| name == queue)
+            let queue = job.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);
+            let is_urgent = job.urgency() > urgency::DEFAULT;
+            self.collecting.iter().any(|collection| {
+                collection.queue == queue && !(is_urgent && job.id() > collection.newest)
+            })
         }
+    }
+
+    /// Whether a queue is started, and its start is complete.
+    pub(crate) fn is_started(&self, queue: &str) -> bool {
+        let by_start = |collection: &Collection| {
+            collection.by == Collector::Start && collection.queue == queue
+        };
+        !self.stop_reasons.contains_key(queue) && !self.collecting.iter().any(by_start)
     }
 
     /// Rejects a submission to a disabled queue.

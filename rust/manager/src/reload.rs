@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use penstock_flux::RedactedJobspec;
 use penstock_jobspec::Jobspec;
@@ -11,7 +11,9 @@ use penstock_jobspec::job_id::JobId;
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::policy;
+use crate::queues::Collector;
 use crate::settings::Settings;
+use crate::spec::Spec;
 use crate::state::State;
 
 /// Maximum number of jobs renewed in one slice, and examined.
@@ -31,9 +33,17 @@ pub(crate) struct Renewal {
     /// The last job of the former settings.
     last: JobId,
     /// By jobspec: the form that is sent now. Jobs with equal jobspecs share it.
-    redacted: HashMap<i64, Option<Arc<RedactedJobspec>>>,
+    redacted: HashMap<i64, Redacted>,
     /// Maximum number of jobs renewed in one slice.
     jobs_per_slice: usize,
+}
+
+/// The form of a jobspec that is sent now.
+#[derive(Debug)]
+struct Redacted {
+    /// The jobspec: the store gives the key of one that is gone to another.
+    of: Weak<Spec>,
+    request: Option<Arc<RedactedJobspec>>,
 }
 
 impl Default for Renewal {
@@ -61,11 +71,12 @@ impl Renewal {
 
     /// Begins with these queues. A renewal that is under way restarts with its own queues and these.
     fn begin(&mut self, cx: &mut Context, changed: BTreeSet<String>) {
-        let added = changed.difference(&self.queues).cloned();
-        cx.queues.begin_collection(added);
+        cx.queues.end_collection(Collector::Renewal, &self.queues);
         self.queues.extend(changed);
         self.after = Bound::Unbounded;
         self.last = cx.jobs.greatest_id();
+        cx.queues
+            .begin_collection(Collector::Renewal, &self.queues, self.last);
         self.redacted.clear();
         self.run_next_slice(cx);
     }
@@ -82,27 +93,35 @@ impl Renewal {
             }
             let ids = (self.after, Bound::Included(self.last));
             let Some(job) = cx.jobs.next_with_hidden(ids) else {
-                cx.queues.end_collection(&self.queues);
+                cx.queues.end_collection(Collector::Renewal, &self.queues);
                 self.queues.clear();
                 self.redacted = HashMap::new();
                 return;
             };
-            let (id, spec) = (job.record.id(), job.record.spec());
+            let (id, spec) = (job.record.id(), Arc::clone(job.record.spec()));
             self.after = Bound::Excluded(id);
             let queue = spec.queue.as_ref();
             if job.record.state() != State::Inactive
                 && queue.is_some_and(|queue| self.queues.contains(queue))
             {
                 renewed += 1;
-                self.renew(cx, id, spec.key);
+                self.renew(cx, id, &spec);
             }
         }
     }
 
     /// Replaces what is sent to the scheduler about a job, and requests its resources again.
-    fn renew(&mut self, cx: &mut Context, id: JobId, key: i64) {
-        let redacted = self.redacted.entry(key);
-        let Some(request) = redacted.or_insert_with(|| redact(cx, key)) else {
+    fn renew(&mut self, cx: &mut Context, id: JobId, spec: &Arc<Spec>) {
+        let new = |cx: &Context| Redacted {
+            of: Arc::downgrade(spec),
+            request: redact(cx, spec.key),
+        };
+        let redacted = self.redacted.entry(spec.key);
+        let redacted = redacted.or_insert_with(|| new(cx));
+        if redacted.of.as_ptr() != Arc::as_ptr(spec) {
+            *redacted = new(cx);
+        }
+        let Some(request) = &redacted.request else {
             return;
         };
         if !cx.jobs.set_request(id, request) {

@@ -13,6 +13,7 @@ use crate::effect::{ExpirationChange, ProbeId};
 use crate::handshake::AllocMode;
 use crate::jobs::SchedulerWriter;
 use crate::queues::Queues;
+use crate::record::Record;
 
 /// Queue order: priority descending, then id ascending.
 pub(super) type QueuePosition = (Reverse<u32>, JobId);
@@ -95,9 +96,9 @@ impl QueuedJobs {
         self.single.len() + self.collected.len()
     }
 
-    /// Adds a job of this queue.
-    pub(super) fn insert(&mut self, queues: &Queues, queue: Option<&str>, position: QueuePosition) {
-        if queues.is_collecting(queue) {
+    /// Adds a job at its position.
+    pub(super) fn insert(&mut self, queues: &Queues, job: &Record, position: QueuePosition) {
+        if queues.is_collecting(job) {
             self.collected.insert(position);
         } else {
             self.single.insert(position);

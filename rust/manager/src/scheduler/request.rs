@@ -54,9 +54,8 @@ impl SchedulerPeer {
         if let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id)
             && dialogue.advance(AllocInput::Enqueue)
         {
-            let queue = record.spec().queue.as_deref();
             let position = (Reverse(record.priority()), id);
-            self.queued.insert(&cx.queues, queue, position);
+            self.queued.insert(&cx.queues, record, position);
         }
     }
 
@@ -119,8 +118,8 @@ impl SchedulerPeer {
                 dialogue.advance(AllocInput::Dequeue);
                 continue;
             }
-            if cx.queues.is_collecting(queue) {
-                self.queued.insert(&cx.queues, queue, position);
+            if cx.queues.is_collecting(record) {
+                self.queued.insert(&cx.queues, record, position);
                 continue;
             }
             dialogue.advance(AllocInput::Request);
