@@ -128,6 +128,10 @@ class Spec(NamedTuple):
     running: int
 
 
+# Acknowledged jobs that are looked at after the kill, the first and the last ones.
+CHECKED_JOBS = 1000
+
+
 class Soak:
     """The samples of one run."""
 
@@ -145,12 +149,14 @@ class Soak:
             for count in counts[:half]:
                 self.pass_round(client, daemon.pid, spec, count)
             ids = self.submit_running(client, spec)
-            client.submit(spec.short, count=size)
+            waiting = client.submit(spec.short, count=size)
             daemon.kill()
             daemon.wait()
         self.done += size + len(ids)
         with running(*options, state=str(self.state)) as (client, daemon):
-            results = {row["result"] for row in client.wait_rows(ids)}
+            # The first jobs may have ended, the last ones have not begun.
+            acknowledged = [*ids, *waiting[:CHECKED_JOBS], *waiting[-CHECKED_JOBS:]]
+            results = {row["result"] for row in client.wait_rows(acknowledged)}
             assert results == {job_result.COMPLETED}, results
             client.queue_drain()
             client.purge(force=True, num_limit=LEFT_JOBS)

@@ -266,7 +266,7 @@ def test_a_changed_output_limit_applies_to_running_jobs(start, tmp_path):
 
 
 def test_output_is_kept_in_the_directory_that_the_configuration_names(start, tmp_path):
-    output, config = tmp_path / "data" / "output", tmp_path / "penstock.toml"
+    output, config = tmp_path / "output", tmp_path / "penstock.toml"
     config.write_text(f"[penstock.exec]\noutput-directory = '{output}'\n")
     with start("--config", str(config)) as instance:
         (job,) = instance.lines("submit", "echo", "hello")
@@ -277,8 +277,29 @@ def test_output_is_kept_in_the_directory_that_the_configuration_names(start, tmp
         assert instance.lines("logs", job) == ["hello"]
     with start("--config", str(config)) as instance:
         assert instance.lines("logs", job) == ["hello"]
+        # Another service does not mix its output with this.
+        other = tmp_path / "other"
+        places = ["--state", str(other), "--socket", str(other / "socket")]
+        done = instance.penstock("start", *places, "--config", str(config), "--", "true")
+        assert done.returncode == 1
+        owner = f"has the output of the service in `{instance.state / 'exec'}`"
+        assert owner in done.stderr
         instance.lines("purge", "--force", "--num-limit=0")
     assert list(output.glob("[0-9]*")) == []
+
+
+def test_nothing_is_made_for_output_below_a_place_that_others_can_write_to(start, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    config = tmp_path / "penstock.toml"
+    config.write_text(f"[penstock.exec]\noutput-directory = '{shared / 'output'}'\n")
+    places = ["--state", str(tmp_path / "other"), "--socket", str(tmp_path / "other" / "socket")]
+    with start() as instance:
+        done = instance.penstock("start", *places, "--config", str(config), "--", "true")
+    assert done.returncode == 1
+    assert f"directory `{shared}` cannot be trusted" in done.stderr
+    assert list(shared.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -302,8 +302,8 @@ class ExecSettings:
     )
     output_directory: Path | None = key(
         None,
-        "the directory of jobs' output, on another file system than the database for example; only "
-        "the owner may have access to it",
+        "the directory of jobs' output, on another file system than the database for example, and "
+        "of one instance alone; it is made in its parent, and only the owner may have access to it",
         shown_default="`exec/output` in the state directory",
         check=checks.absolute_path,
     )

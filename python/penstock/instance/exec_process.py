@@ -39,8 +39,9 @@ STOP_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 10.0
 # Seconds to its next start when it ends again and again: meanwhile no job starts or ends.
 MAX_PAUSE_S = 2.0
-# The exit code of a service that finds files, or a reaper, of another version.
-OTHER_VERSION_EXIT_CODE = 78
+# The exit code of a service that finds files, or a reaper, of another version, or the output of
+# another service.
+UNSUITABLE_EXIT_CODE = 78
 # The newest lines of a process's output that a message quotes.
 MAX_QUOTED_LINES = 3
 PREFIX = "penstock-exec: "
@@ -174,7 +175,7 @@ class ExecProcess:
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
             output.drain()
-        if code == OTHER_VERSION_EXIT_CODE and not self._tried.is_set():
+        if code == UNSUITABLE_EXIT_CODE and not self._tried.is_set():
             self._rejection = "\n".join(output.lines)
             return
         log.warning("process %d ended with status %d and is restarted", process.pid, code)

@@ -120,7 +120,9 @@ class ThisHost:
     def prepare_output(self, directory: Path) -> None:
         setting = "penstock.exec.output-directory"
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Its parent is checked before anything is made there.
+            check_trusted(directory.parent, self.uid, setting)
+            directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StartError(f"{setting}: cannot make `{directory}`: {error.strerror}") from error
         check_private(directory, self.uid, setting)

@@ -84,6 +84,8 @@ class Host(Protocol):
     def prepare_output(self, directory: Path) -> None:
         """Makes the directory of retained output that the configuration names, if there is none.
 
+        Its parent exists.
+
         Raises:
             StartError: other users have access to it, or can replace it.
         """

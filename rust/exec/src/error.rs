@@ -13,6 +13,7 @@ pub struct Error {
 enum ErrorKind {
     NoInstance,
     Format,
+    OtherOwner,
     OtherVersion,
     System,
 }
@@ -33,6 +34,12 @@ impl Error {
     /// An error of a file, or of a running program, of another version of Penstock.
     pub(crate) fn other_version(text: String) -> Self {
         let kind = ErrorKind::OtherVersion;
+        Self { text, kind }
+    }
+
+    /// A directory of output has that of another service.
+    pub(crate) fn other_owner(text: String) -> Self {
+        let kind = ErrorKind::OtherOwner;
         Self { text, kind }
     }
 
@@ -59,6 +66,11 @@ impl Error {
     /// Whether no instance listens at the address of a service, or rejects its user.
     pub fn is_no_instance(&self) -> bool {
         self.kind == ErrorKind::NoInstance
+    }
+
+    /// Whether a directory of output has that of another service.
+    pub fn is_other_owner(&self) -> bool {
+        self.kind == ErrorKind::OtherOwner
     }
 
     /// Whether a file, or a running program, is of another version of Penstock.

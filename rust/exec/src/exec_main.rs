@@ -50,7 +50,7 @@ const RUNTIME_DIRECTORY: &str = "/run/penstock";
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;
 /// The daemon that started the service does not start it again.
-const OTHER_VERSION_EXIT_CODE: u8 = 78;
+const UNSUITABLE_EXIT_CODE: u8 = 78;
 const OTHER_VERSION_HINT: &str = "hint: start the earlier version until the running jobs have ended, or remove the directory: jobs that run \
     then end as lost, and their tasks continue";
 
@@ -130,7 +130,9 @@ fn main() -> ExitCode {
                 ExitCode::from(NO_INSTANCE_EXIT_CODE)
             } else if error.is_other_version() {
                 eprintln!("{OTHER_VERSION_HINT}");
-                ExitCode::from(OTHER_VERSION_EXIT_CODE)
+                ExitCode::from(UNSUITABLE_EXIT_CODE)
+            } else if error.is_other_owner() {
+                ExitCode::from(UNSUITABLE_EXIT_CODE)
             } else {
                 ExitCode::FAILURE
             }

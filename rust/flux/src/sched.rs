@@ -121,16 +121,27 @@ pub struct EstimateResponseText {
     text: Vec<u8>,
 }
 
-/// The begin of the payload of an [`EstimateResponse`].
+/// The start of the payload of an [`EstimateResponse`].
 const JOBS: &[u8] = b"{\"jobs\":[";
 
 impl EstimateResponseText {
-    /// A response without jobs, with room for this many.
-    pub fn with_capacity(jobs: usize) -> Self {
+    /// A response without jobs, with room for this many, but for at most `limit` bytes.
+    pub fn with_capacity(jobs: usize, limit: usize) -> Self {
         // Bytes of a job with an estimate and its range.
-        let mut text = Vec::with_capacity(jobs.saturating_mul(128).saturating_add(256));
+        let bytes = jobs.saturating_mul(128).min(limit);
+        let mut text = Vec::with_capacity(bytes.saturating_add(256));
         text.extend_from_slice(JOBS);
         Self { text }
+    }
+
+    /// The length of the payload so far, in bytes.
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Whether there is no job.
+    pub fn is_empty(&self) -> bool {
+        self.text.len() == JOBS.len()
     }
 
     /// Adds a job.

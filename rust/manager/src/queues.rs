@@ -52,7 +52,7 @@ impl Default for QueueStatus {
     }
 }
 
-/// What collects the jobs of a queue.
+/// The operation that collects the jobs of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collector {
     /// The start of the queue.
@@ -163,7 +163,7 @@ impl Queues {
         !self.collecting.is_empty()
     }
 
-    /// Whether a job waits until the jobs of its queue are collected.
+    /// Whether the request of a job is held until the jobs of its queue are collected.
     pub(crate) fn is_collecting(&self, job: &Record) -> bool {
         self.has_collection() && {
             let queue = job.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);

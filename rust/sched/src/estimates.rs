@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use penstock_engine::{EstimatedJobs, Horizon, Policy, Reason};
 use penstock_flux::RequestError;
-use penstock_flux::errno::EAGAIN;
+use penstock_flux::errno::{EAGAIN, EOVERFLOW};
 use penstock_flux::sched::{Estimate, EstimateResponseText, JobsRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -30,6 +30,11 @@ fn forecast_part(policy: Policy) -> Horizon {
 }
 
 impl Scheduler {
+    /// Sets the greatest length of a response with estimates, in bytes.
+    pub fn set_estimate_limit(&mut self, bytes: usize) {
+        self.estimate_requests.max_bytes = bytes;
+    }
+
     /// Does a part of the requests for estimates: some milliseconds. Returns whether there is more to do at once.
     ///
     /// The program that runs the scheduler calls it after [`schedule`](Self::schedule), with messages of others handled
@@ -47,7 +52,7 @@ impl Scheduler {
         // An explanation of a state before its pass would make that pass for each part.
         if self.estimate_requests.open.is_none()
             && !self.is_pass_due()
-            && let Some(request) = self.estimate_requests.waiting.pop_front()
+            && let Some(request) = self.estimate_requests.take_next()
         {
             match self.begin_estimate(&request, now) {
                 Ok(open) => self.estimate_requests.open = Some(open),
@@ -55,7 +60,16 @@ impl Scheduler {
             }
         }
         if let Some(mut open) = self.estimate_requests.open.take() {
-            if self.continue_estimate(&mut open) {
+            let is_complete = self.continue_estimate(&mut open);
+            let max_bytes = self.estimate_requests.max_bytes;
+            if open.response.len() > max_bytes {
+                let text = format!(
+                    "the estimates of {} jobs are longer than {max_bytes} bytes: request fewer by `max_entries`, or \
+                     name jobs",
+                    open.starts.ids().len()
+                );
+                self.reply(&open.request, Err(RequestError::new(EOVERFLOW, text)));
+            } else if is_complete {
                 let payload = open.response.into_payload(self.accuracy(), open.errors);
                 self.reply(&open.request, Ok(Some(payload)));
             } else {
@@ -97,7 +111,7 @@ impl Scheduler {
             starts: engine.begin_estimate(now, jobs),
             is_forecast: false,
             written: 0,
-            response: EstimateResponseText::with_capacity(0),
+            response: EstimateResponseText::with_capacity(0, 0),
         }))
     }
 
@@ -111,7 +125,8 @@ impl Scheduler {
             }
             let jobs = open.starts.ids().len();
             self.accuracy.reserve(jobs);
-            open.response = EstimateResponseText::with_capacity(jobs);
+            let limit = self.estimate_requests.max_bytes;
+            open.response = EstimateResponseText::with_capacity(jobs, limit);
         }
         let ids = open.starts.ids().iter().skip(open.written);
         let mut jobs: Vec<(JobId, Option<f64>)> = Vec::new();

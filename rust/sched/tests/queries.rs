@@ -3,7 +3,7 @@
 mod bench;
 
 use bench::{Bench, body, inventory, jobspec};
-use penstock_flux::errno::{EAGAIN, EINVAL, EPERM, EPROTO};
+use penstock_flux::errno::{EAGAIN, EINVAL, EOVERFLOW, EPERM, EPROTO};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -238,6 +238,36 @@ fn an_estimate_of_a_long_queue_is_made_in_parts_with_other_queries_between() {
     let expected = (0..JOBS).map(|position| json!({"id": 3 + position, "start": start(position)}));
     assert_eq!(jobs, expected.collect::<Value>());
     assert_eq!(body(&answers[1])["jobs"][0]["id"], 2 + JOBS);
+}
+
+#[test]
+fn estimates_are_limited_in_length_and_peers_take_turns() {
+    let mut bench = busy(600);
+    bench.scheduler.set_estimate_limit(10_000);
+    let named = json!({"id": 3});
+    send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
+    send(
+        &mut bench,
+        2,
+        b"a",
+        "sched.estimate",
+        &json!({"max_entries": 100}),
+    );
+    send(&mut bench, 3, b"b", "sched.estimate", &named);
+    bench.scheduler.schedule(1000.0);
+    while bench.scheduler.advance_estimates(1000.0) {}
+    let answers = bench.scheduler.take_out();
+    let found: Vec<_> = answers
+        .iter()
+        .map(|answer| (answer.matchtag, answer.errnum()))
+        .collect();
+    assert_eq!(found, [(1, EOVERFLOW), (3, 0), (2, 0)]);
+    let text = answers[0].error_text().unwrap();
+    assert!(
+        text.contains("600 jobs are longer than 10000 bytes"),
+        "{text}"
+    );
+    assert_eq!(body(&answers[2])["jobs"].as_array().unwrap().len(), 100);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ pub(super) const SECOND_STANDBY_LOCK_FILE: &str = "second-standby";
 const STARTS_LOCK_FILE: &str = "starts";
 const SOCKET_FILE: &str = "socket";
 const ERRORS_FILE: &str = "errors";
+/// In a directory of output: the directory of its service.
+const OWNER_FILE: &str = ".service";
 
 /// The reaction to another process that holds the lock of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,38 @@ pub(super) fn open_private(path: &Path) -> Result<File, Error> {
         return Err(Error::directory(text));
     }
     Ok(folder)
+}
+
+/// Records in a directory of output that it is that of the service with this directory. Files of output are named by jobs: those
+/// of two services would be mixed up.
+pub(super) fn claim_output(output: &Path, service: &Path) -> Result<(), Error> {
+    let file = output.join(OWNER_FILE);
+    let failed =
+        |error: io::Error| Error::system(&format!("cannot claim `{}`", file.display()), &error);
+    let own = fs::canonicalize(service).map_err(failed)?;
+    let own = own.as_os_str().as_bytes();
+    match private(OpenOptions::new().write(true).create_new(true)).open(&file) {
+        Ok(mut created) => return created.write_all(own).map_err(failed),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let found = fs::read(&file).map_err(failed)?;
+    if found.is_empty() {
+        // Another start was interrupted.
+        return fs::write(&file, own).map_err(failed);
+    }
+    if found != own {
+        let text = format!(
+            "directory `{}` has the output of the service in `{}`, not of that in `{}`: name another one, or remove `{}` if \
+             that service has moved",
+            output.display(),
+            String::from_utf8_lossy(&found),
+            String::from_utf8_lossy(own),
+            file.display(),
+        );
+        return Err(Error::other_owner(text));
+    }
+    Ok(())
 }
 
 impl Directory {

@@ -145,6 +145,9 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let output = options.output();
     create_private(&output)?;
     directory::open_private(&output)?;
+    if options.output_directory.is_some() {
+        directory::claim_output(&output, &options.directory)?;
+    }
     for name in [
         REAPER_DIRECTORY,
         PMI_DIRECTORY,

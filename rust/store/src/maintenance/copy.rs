@@ -11,6 +11,9 @@ use crate::database::{connect, connect_reader, read_progress};
 use crate::generation::{self, Progress};
 use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
 
+/// The end of the name of a file that is not complete, which no file of a user has.
+pub(super) const UNFINISHED: &str = ".penstock-unfinished";
+
 /// Copies the database at `path` to a new file, also while an instance writes to it.
 ///
 /// # Errors
@@ -19,7 +22,7 @@ use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
 pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
     require_new(to)?;
     let store = Store::open_reader(path)?;
-    let partial = Unfinished::new(to, ".partial")?;
+    let partial = Unfinished::new(to, UNFINISHED)?;
     copy(store.database.connection(), partial.path())?;
     partial.finish(to)
 }

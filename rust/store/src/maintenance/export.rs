@@ -13,7 +13,7 @@ use rusqlite::types::{Value as Column, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde_json::{Map, Value, json};
 
-use super::copy::{Replacement, Unfinished, install, require_new};
+use super::copy::{Replacement, UNFINISHED, Unfinished, install, require_new};
 use super::tables::TABLES;
 use crate::{Error, Store, Synchronous};
 
@@ -28,7 +28,7 @@ const TEXT_FORMAT: u64 = 1;
 pub fn export_file(path: &Path, to: &Path) -> Result<(), Error> {
     let wrap = |error| Error::file("cannot write", to, &error);
     require_new(to)?;
-    let partial = Unfinished::new(to, ".partial")?;
+    let partial = Unfinished::new(to, UNFINISHED)?;
     let file = File::create(partial.path()).map_err(wrap)?;
     write_text(path, &mut BufWriter::new(&file))?;
     file.sync_all().map_err(wrap)?;
