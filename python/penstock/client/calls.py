@@ -298,7 +298,7 @@ def submit_list(
 
 
 def abort_list(token: str, part: int) -> Call[list[list[JobId] | RpcError]]:
-    """The request in place of a part with which the list is given up; the response is an error."""
+    """The request in place of a part that cancels the list; the response is an error."""
     start = f'"part":{part},"abort":true,'.encode()
     return Call(topics.job_ingest.SUBMIT_PART, _list_payload((), token, start), read_part_results)
 
@@ -341,7 +341,7 @@ class SubmissionList:
         token: Names the submission, by default with a new one.
 
     Attributes:
-        errors: By its position, the error of each job that cannot be sent. The list is given up at
+        errors: By its position, the error of each job that cannot be sent. The list is cancelled at
             the first ones.
     """
 

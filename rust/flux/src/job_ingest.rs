@@ -42,7 +42,7 @@ pub struct SubmitRequest<'a> {
     /// one rejects all of them.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<Json<'a>>>,
-    /// Whether the submissions in `jobs` are unrelated: each invalid one is a result, and the others are accepted.
+    /// Beside `jobs` only: whether the submissions in it are unrelated. Each invalid one is a result then, and the others are accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub independent: bool,
 }
@@ -60,7 +60,7 @@ pub struct SubmitPartRequest<'a> {
     /// Whether another part follows.
     #[serde(default)]
     pub more: bool,
-    /// Whether the client gives the list up: none of its jobs is submitted.
+    /// Whether the client cancels the list: none of its jobs is submitted. The part has no jobs, and none follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abort: bool,
     /// The submissions, each a [`SubmitRequest`]; none only in the last part.
@@ -83,7 +83,8 @@ pub enum SubmitPartResult {
     Id(JobId),
     /// The ids of its copies.
     Ids(Vec<JobId>),
-    /// The reason why it is invalid: the response to the last part is an error.
+    /// The reason why it is not submitted: it is invalid, or one before it in the list is. The response to the last part is an
+    /// error. After 100 invalid ones the outstanding parts get the error, and further parts ENOENT.
     Error(String),
 }
 

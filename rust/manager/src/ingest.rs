@@ -12,6 +12,7 @@
 //! a submission of which parts are missing is discarded then, or when none has come for [`PART_TIMEOUT_S`].
 
 mod invalid;
+mod reason;
 mod repetition;
 mod results;
 mod submission;
@@ -24,6 +25,7 @@ use penstock_flux::{Credentials, Histogram, HistogramStats, RequestError, errno}
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
+use self::reason::cut_error;
 use self::repetition::{PART_TIMEOUT_S, Repetition, no_such_submission};
 use self::results::StoredJobs;
 use self::submission::{IdRange, Progress, Submission};
@@ -100,7 +102,7 @@ impl Submissions {
         census: &mut Census,
         request: Request<'_>,
     ) -> Handled {
-        let submission: SubmitRequest<'_> = request.payload()?;
+        let submission: SubmitRequest<'_> = request.payload().map_err(cut_error)?;
         let name = submission.token.as_deref();
         let token = name.map(|name| Token::of(request, name)).transpose()?;
         if let Some(token) = &token {
@@ -114,7 +116,8 @@ impl Submissions {
         if let Some(error) = &cx.rejection {
             return Err(error.clone());
         }
-        let mut submission = Submission::begin(cx, request.sender, token, &submission)?;
+        let mut submission =
+            Submission::begin(cx, request.sender, token, &submission).map_err(cut_error)?;
         let progress = submission.run_slice(cx, self.jobs_per_slice);
         if progress == Progress::Invalid {
             let error = submission.rejection();
@@ -149,7 +152,7 @@ impl Submissions {
         census: &mut Census,
         request: Request<'_>,
     ) -> Handled {
-        let part: SubmitPartRequest<'_> = request.payload()?;
+        let part: SubmitPartRequest<'_> = request.payload().map_err(cut_error)?;
         let token = Token::new(request.sender.userid, &part.token, 0)?;
         let origin = request.origin().map(<[u8]>::to_vec);
         if part.part == 0 {
@@ -176,10 +179,6 @@ impl Submissions {
             .ok_or_else(|| no_such_submission(&part))?;
         let added = match &cx.rejection {
             Some(error) => Err(error.clone()),
-            None if part.abort => Err(RequestError::new(
-                errno::ECANCELED,
-                "the client has given the list up",
-            )),
             None => submission.add_part(cx, request, &part),
         };
         if let Err(error) = added {

@@ -74,16 +74,37 @@ fn checked(jobspec: Jobspec, text: &str, settings: &Settings) -> Result<Checked,
 ///
 /// A text that was submitted before is not checked again, unless the settings have changed or its jobs are purged.
 pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored, RequestError> {
+    match check_submitted(cx, text, userid)? {
+        Submitted::Known(stored) => Ok(stored),
+        Submitted::New(checked) => {
+            let stored = store(cx, *checked);
+            cx.jobspecs.remember(text, &stored);
+            Ok(stored)
+        }
+    }
+}
+
+/// A submitted jobspec that is valid and within the site's limits.
+pub(crate) enum Submitted {
+    /// The text was submitted before.
+    Known(Stored),
+    New(Box<Checked>),
+}
+
+/// Checks a submitted jobspec as [`submit`] does, and puts nothing into the store.
+pub(crate) fn check_submitted(
+    cx: &mut Context,
+    text: &str,
+    userid: u32,
+) -> Result<Submitted, RequestError> {
     check_bytes(cx, text.len(), userid)?;
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
         depend::check(cx, &stored.spec.dependencies, userid)?;
-        return Ok(stored);
+        return Ok(Submitted::Known(stored));
     }
     let checked = check_text(cx, parse(text)?, text, userid, Limited::Fully)?;
-    let stored = store(cx, checked);
-    cx.jobspecs.remember(text, &stored);
-    Ok(stored)
+    Ok(Submitted::New(Box::new(checked)))
 }
 
 /// Parses a submitted jobspec.

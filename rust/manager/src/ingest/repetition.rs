@@ -44,6 +44,9 @@ impl Repetition {
         if part.part != self.next {
             return Err(no_such_submission(part));
         }
+        if part.abort {
+            return Err(self.token.taken());
+        }
         self.next += 1;
         let mut response = SubmitResultsText::of_part();
         for job in &part.jobs {

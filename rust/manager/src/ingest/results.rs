@@ -7,6 +7,8 @@ use penstock_flux::job_ingest::{
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
+use super::reason::cut;
+
 /// The jobs of a request.
 pub(super) enum Accepted {
     One(JobId),
@@ -41,7 +43,17 @@ pub(super) enum StoredResult {
     Ids(JobId, usize),
     /// In the store alone: submissions of one job each that follow each other.
     Each(JobId, usize),
+    /// The reason, cut by [`StoredResult::error`].
     Error(String),
+}
+
+/// The greatest length of a reason in the store: a token keeps it for a day.
+const MAX_STORED_REASON_BYTES: usize = 200;
+
+impl StoredResult {
+    pub(super) fn error(reason: &str) -> Self {
+        Self::Error(cut(reason, MAX_STORED_REASON_BYTES))
+    }
 }
 
 /// The results of a list, with few entries: it may have a million jobs.

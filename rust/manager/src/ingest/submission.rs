@@ -8,7 +8,7 @@ use penstock_flux::job_ingest::{
     SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText,
 };
 use penstock_flux::urgency::DEFAULT;
-use penstock_flux::{Credentials, Json, Payload as _, RequestError};
+use penstock_flux::{Credentials, Json, Payload as _, RequestError, errno};
 use penstock_idset::IdSet;
 use penstock_jobspec::copies::CopyIds;
 use penstock_jobspec::job_id::JobId;
@@ -16,6 +16,7 @@ use penstock_store::Submission as StoredSubmission;
 use penstock_wire::Message;
 
 use super::invalid::InvalidEntries;
+use super::reason::cut_error;
 use super::repetition::{PART_TIMEOUT_S, no_such_submission};
 use super::results::{Results, StoredJobs, StoredResult};
 use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
@@ -73,6 +74,40 @@ fn copy_ids(submission: &SubmitRequest<'_>) -> Result<Option<IdSet>, RequestErro
     ids.map(Some)
         .map_err(|error| RequestError::invalid(format!("`cc`: {error}")))
 }
+
+/// The jobspec of one submission.
+fn jobspec_text<'a>(
+    submission: &SubmitRequest<'a>,
+    sender: Credentials,
+) -> Result<Cow<'a, str>, RequestError> {
+    match (submission.jobspec, &submission.signed) {
+        (Some(jobspec), None) => Ok(Cow::Borrowed(jobspec.0)),
+        (None, Some(signed)) => {
+            let text = signed::unwrap(signed, sender)?;
+            Ok(Cow::Owned(shell_defaults::add(text)))
+        }
+        (None, None) => Err(RequestError::protocol("the submission has no `jobspec`")),
+        (Some(_), Some(_)) => {
+            let text = "the submission has both `jobspec` and `J`";
+            Err(RequestError::protocol(text))
+        }
+    }
+}
+
+/// The error of a part with `abort`.
+fn cancellation(part: &SubmitPartRequest<'_>) -> RequestError {
+    if part.jobs.is_empty() && !part.more {
+        return RequestError::new(errno::ECANCELED, "the client has cancelled the list");
+    }
+    let text = format!(
+        "part {} of token `{}` has `abort`: expected neither jobs nor `more`",
+        part.part, &*part.token
+    );
+    RequestError::protocol(text)
+}
+
+/// The reason in the response to a part for a valid submission after an invalid one.
+const NOT_SUBMITTED: &str = "not submitted: an earlier job of the list is invalid";
 
 /// The jobs with ids from the first to the second.
 pub(super) type IdRange = (JobId, JobId);
@@ -197,7 +232,7 @@ pub(super) struct Submission {
     hidden: usize,
     /// Ids that are allotted to further jobs: the first, and their number.
     block: (JobId, u64),
-    /// The number of accepted jobs.
+    /// The number of accepted jobs, those included that are only checked.
     pub(super) accepted: u64,
     /// The same by queue and state.
     tally: Vec<(Option<String>, State, u64)>,
@@ -300,6 +335,9 @@ impl Submission {
             );
             return Err(RequestError::protocol(text));
         }
+        if part.abort {
+            return Err(cancellation(part));
+        }
         if part.jobs.is_empty() && part.more {
             let text = format!("part {} of token `{name}` has no jobs", part.part);
             return Err(RequestError::protocol(text));
@@ -362,13 +400,17 @@ impl Submission {
         self.accept(cx, &submission)
     }
 
-    /// Accepts copies of one jobspec: checks it, and allots their ids.
+    /// Accepts copies of one jobspec: checks it, and allots their ids unless the list is already invalid.
     fn accept(
         &mut self,
         cx: &mut Context,
         submission: &SubmitRequest<'_>,
     ) -> Result<(), RequestError> {
         let (sender, userid) = (self.sender, self.sender.userid);
+        if submission.independent {
+            let text = "`independent` is about a list: expected it beside `jobs`";
+            return Err(RequestError::protocol(text));
+        }
         let urgency = submission.urgency.unwrap_or(DEFAULT.into());
         let urgency = authorize::urgency(sender, urgency)?;
         authorize::submission_flags(sender, submission.flags)?;
@@ -387,25 +429,29 @@ impl Submission {
             let text = format!("expected at most {MAX_JOBS_PER_SUBMISSION} jobs in all parts");
             return Err(RequestError::invalid(text));
         }
-        let text = match (submission.jobspec, &submission.signed) {
-            (Some(jobspec), None) => Cow::Borrowed(jobspec.0),
-            (None, Some(signed)) => {
-                let text = signed::unwrap(signed, sender)?;
-                Cow::Owned(shell_defaults::add(text))
-            }
-            (None, None) => {
-                return Err(RequestError::protocol("the submission has no `jobspec`"));
-            }
-            (Some(_), Some(_)) => {
-                let text = "the submission has both `jobspec` and `J`";
-                return Err(RequestError::protocol(text));
-            }
-        };
-        let (stored, (first, last)) = match ids {
-            None => (jobspecs::submit(cx, &text, userid)?, self.allot(cx, count)?),
-            Some(ids) => {
+        let text = jobspec_text(submission, sender)?;
+        let template = ids
+            .map(|ids| {
                 let greatest = ids.last().unwrap_or_default();
                 let template = jobspecs::check_template(cx, &text, userid, greatest)?;
+                Ok::<_, RequestError>((template, ids))
+            })
+            .transpose()?;
+        if !self.invalid.is_empty() {
+            if template.is_none() {
+                jobspecs::check_submitted(cx, &text, userid)?;
+            }
+            // Further jobs of the list are checked against the limits of the user together with these.
+            cx.jobs.count_active(userid, count);
+            self.accepted += count;
+            if self.form == ResponseForm::Part {
+                self.response.push_error(NOT_SUBMITTED);
+            }
+            return Ok(());
+        }
+        let (stored, (first, last)) = match template {
+            None => (jobspecs::submit(cx, &text, userid)?, self.allot(cx, count)?),
+            Some((template, ids)) => {
                 let range = self.allot(cx, count)?;
                 let copies = CopyIds::new(range.0, ids);
                 (jobspecs::store_template(cx, template, &copies)?, range)
@@ -572,17 +618,27 @@ impl Submission {
                 .saturating_sub((text.len() / BYTES_PER_JOB) as u64)
                 .max(1);
             if let Err(error) = self.accept_text(cx, &text) {
-                self.response.push_error(&error.text);
-                if self.form == ResponseForm::Independent {
-                    self.results.push(StoredResult::Error(error.text));
-                } else {
-                    self.invalid.add(position, error);
-                    if self.invalid.is_full() {
-                        return Progress::Invalid;
-                    }
+                self.reject_text(position, cut_error(error));
+                if self.invalid.is_full() {
+                    return Progress::Invalid;
                 }
+            }
+            if self.batch.is_none() {
+                left -= 1;
                 self.end_text(cx);
             }
+        }
+    }
+
+    /// Records the error of one submission of a list.
+    fn reject_text(&mut self, position: u32, error: RequestError) {
+        if self.form != ResponseForm::Many {
+            self.response.push_error(&error.text);
+        }
+        if self.form == ResponseForm::Independent {
+            self.results.push(StoredResult::error(&error.text));
+        } else {
+            self.invalid.add(position, error);
         }
     }
 
@@ -650,11 +706,13 @@ impl Submission {
             let open = parts.open.drain(..);
             self.requests.extend(open.map(|(request, _)| request));
         }
+        // Without a job a repetition gets the same response, and nothing is to be stored.
         if let Some(Token {
             userid,
             name,
             digest,
         }) = &self.token
+            && self.accepted > 0
         {
             let submission = StoredSubmission {
                 digest: *digest,
