@@ -785,6 +785,17 @@ impl Requests {
         }
     }
 
+    /// Checks that these jobs were requested with the duration of their rows.
+    fn check_durations(&self, rows: &[Value], due: &BTreeSet<u64>, seed: u64) {
+        for row in rows {
+            let id = row["id"].as_u64().unwrap();
+            if due.contains(&id) {
+                let requested = self.durations[&id].as_f64();
+                assert_eq!(requested, row["duration"].as_f64(), "{id}, seed {seed}");
+            }
+        }
+    }
+
     fn answer_cancel(&mut self, bench: &mut Bench, random: &mut Random) {
         let which = random.index(self.cancels.len());
         let id = self.cancels.swap_remove(which);
@@ -895,13 +906,7 @@ fn every_job_is_requested_once_and_as_it_is_whatever_happens_meanwhile() {
         due.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
         let due: BTreeSet<u64> = due.into_iter().map(|(_, id)| id).collect();
         assert_eq!(requests.outstanding, due);
-        for row in rows {
-            let id = row["id"].as_u64().unwrap();
-            if due.contains(&id) {
-                let requested = requests.durations[&id].as_f64();
-                assert_eq!(requested, row["duration"].as_f64(), "{id}, seed {seed}");
-            }
-        }
+        requests.check_durations(&rows, &due, seed);
     }
 }
 
