@@ -71,7 +71,7 @@ impl Accuracy {
         });
     }
 
-    /// Makes room for the estimates of this many jobs: it does not grow at one of them.
+    /// Makes room for the estimates of this many jobs, so that adding one of them does not move all others.
     pub fn reserve(&mut self, jobs: usize) {
         self.first.reserve(jobs);
     }

@@ -71,9 +71,9 @@ struct BulkRequest {
     deferred: VecDeque<(usize, PermittedJob)>,
     /// Number of jobs that were changed.
     count: u64,
-    /// The first jobs that were not, with their positions in the request.
+    /// The errors of the other jobs, at most [`BulkResponse::MAX_LISTED_ERRORS`], with the positions of the jobs in the request.
     errors: Vec<(usize, JobId, String)>,
-    /// The number of further ones.
+    /// The number of jobs whose errors are left out.
     unlisted: u64,
 }
 

@@ -293,7 +293,7 @@ impl Manager {
     }
 
     /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, or
-    /// what follows changed settings.
+    /// the renewal of requests after a reload.
     fn has_slices(&self) -> bool {
         self.bulk.is_open()
             || self.submissions.is_open()
