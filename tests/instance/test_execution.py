@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import socket
+import subprocess
 
 import cbor2
 import pytest
-from tests.instance.conftest import is_running
+from tests.instance.conftest import PENSTOCK, is_running
 
 from penstock._core import Decoder, Message
 from penstock.client import Client, connect
@@ -180,16 +180,15 @@ def test_state_of_a_disconnected_client_is_removed(local):
 
 
 def test_many_tasks_need_few_descriptors(start, tmp_path):
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
-    try:
-        options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
-        with start(*options) as instance:
-            args = ["-n100", "--cwd", str(tmp_path), "--output", "{{taskid}}", "sh", "-c"]
-            script = "echo $PENSTOCK_TASK_RANK; ulimit -n"
-            assert instance.penstock("run", *args, script).returncode == 0
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
+    limited = ["sh", "-c", 'ulimit -S -n 64; exec "$0" "$@"']
+    with start(*options, prefix=limited) as instance:
+        args = ["-n100", "--cwd", str(tmp_path), "--output", "{{taskid}}", "sh", "-c"]
+        script = "echo $PENSTOCK_TASK_RANK; ulimit -n"
+        # Tasks have the limit of the submitter.
+        submission = [*limited, *PENSTOCK, "run", *args, script]
+        environment = {**os.environ, "PENSTOCK_URI": instance.uri}
+        assert subprocess.run(submission, env=environment, check=False).returncode == 0
     for task in range(100):
         assert (tmp_path / str(task)).read_text() == f"{task}\n64\n"
 
