@@ -32,7 +32,7 @@ test-rust:
 	PENSTOCK_SIMD=baseline cargo test --package penstock-idset --locked
 
 # Half of the tests' time is that of other processes, for which they wait.
-WORKERS := $(shell echo $$((2 * $$(nproc))))
+WORKERS := $(shell cpus=$$(nproc); echo $$((cpus < 8 ? 2 * cpus : 16)))
 
 test-python: $(VENV)/.checked $(if $(PMIX),$(BIN)/penstock-pmix)
 	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --hypothesis-seed $(SEED) --numprocesses $(WORKERS) --dist worksteal
