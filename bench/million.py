@@ -467,7 +467,7 @@ def measure_jobspecs(words: str, options: tuple[str, ...], jobs: int) -> None:
 
 
 def fill_nodes(client: Client, options: tuple[str, ...]) -> None:
-    """Has jobs use all cores if there is a scheduler: those that are measured stay pending."""
+    """Fills all cores with jobs if there is a scheduler, so that the measured jobs stay pending."""
     if not options:
         client.submit(jobspec(CORES, 86_400.0), count=NODES)
         wait_for_scheduler(client)

@@ -74,7 +74,7 @@ def ping(uri: str, pipe: Connection) -> None:
 
 
 def list_jobs(uri: str, pipe: Connection) -> None:
-    """Lists jobs until the other end sends something; sends nothing of interest then."""
+    """Lists jobs until the other end sends something; sends None at the end."""
     with Client(uri) as client:
         pipe.send(None)
         while not pipe.poll():
@@ -118,9 +118,9 @@ class Spec(NamedTuple):
     """The jobs of a run.
 
     Attributes:
-        short: the jobspec of those that pass through.
-        long: the jobspec of those that are running when the daemon is killed.
-        running: their number.
+        short: the jobspec of the jobs that pass through.
+        long: the jobspec of the jobs that are running when the daemon is killed.
+        running: the number of these running jobs.
     """
 
     short: dict[str, Any]

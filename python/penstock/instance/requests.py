@@ -116,7 +116,7 @@ def serve_batch(service: RequestService, batch: Batch) -> list[Message]:
     """Serves the requests of a batch, and the notices of disconnection, in their order.
 
     Returns:
-        The responses, without those that methods defer.
+        The responses; a method that defers its response adds none.
     """
     responses = []
     for request in batch:

@@ -869,7 +869,7 @@ fn every_job_is_requested_once_and_as_it_is_whatever_happens_meanwhile() {
                 }
                 (8 | 9, _) => bench.pass(0.0),
                 _ => {
-                    // Few different jobspecs: the store gives the keys of those that are gone to others.
+                    // With few different jobspecs, new ones get the keys of removed ones in the store.
                     let duration = 60 + random.below(4);
                     let (id, out) = bench.submit(&json!({"queue": queue, "duration": duration}));
                     ids.push(id);

@@ -120,8 +120,8 @@ impl QueuedJobs {
         }
     }
 
-    /// The first job in queue order whose request can be sent. Collected jobs are to come in this order: none can before
-    /// all are there.
+    /// The first job in queue order whose request can be sent. The requests of collected jobs are sent in this order, once
+    /// all jobs are collected.
     pub(super) fn first(&self, queues: &Queues) -> Option<QueuePosition> {
         let single = self.single.first();
         let collected = self.collected.first().filter(|_| !queues.has_collection());

@@ -65,7 +65,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After its rename there is none. The error that led here matters more than one of the removal.
+        // A renamed file is not here any longer. The error that ends the verb is shown, not an error of this removal.
         let _ = remove_database(&self.0);
     }
 }
