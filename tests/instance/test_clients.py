@@ -243,7 +243,7 @@ def test_output_is_not_sent_after_its_follower_has_left(start, tmp_path):
                 async with client.output(job, follow=True) as parts:
                     assert await anext(parts) == ("stdout", b"one\n")
                     numbers = await client.stats("job-exec")
-                    assert numbers == {"jobs": 1, "tasks": 1, "followers": 1, "unclaimed": 0}
+                    assert (numbers["jobs"], numbers["tasks"], numbers["followers"]) == (1, 1, 1)
                 # The stream ends although the job is still running.
                 while (await client.stats("job-exec"))["followers"]:
                     pass

@@ -109,11 +109,11 @@ def site(start, guests, tmp_path):
 
 
 @contextmanager
-def make_site(start, guests, tmp_path, *options):
+def make_site(start, guests, tmp_path, *options, config_text=""):
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
     folder.chmod(0o755)
     config = tmp_path / "config.toml"
-    config.write_text("[access]\nallow-guest-user = true\n")
+    config.write_text(f"[access]\nallow-guest-user = true\n{config_text}")
     with start("--config", str(config), "--socket", str(folder / "socket"), *options):
         yield Site(folder, guests)
     shutil.rmtree(folder)
@@ -312,6 +312,44 @@ def test_retained_output_is_for_the_guest_and_the_owner(site, tmp_path):
     files = [path for path in (tmp_path / "state" / "exec" / "output").rglob("*") if path.is_file()]
     assert files
     assert all((path.stat().st_uid, path.stat().st_mode & 0o77) == (0, 0) for path in files)
+
+
+def test_a_guest_has_a_limit_of_stored_output(start, guests, tmp_path):
+    text = "[penstock.exec]\nuser-output-limit = 100000\n"
+    write = ("sh", "-c", "head -c 60000 /dev/zero; echo done >&2")
+    above = "exec: the stored output of user "
+    output = tmp_path / "state" / "exec" / "output"
+    with make_site(start, guests, tmp_path, config_text=text) as site:
+        for is_run in (True, True, False):
+            job = site.penstock("submit", *write).stdout.strip()
+            site.penstock("wait", job)
+            row = json.loads(site.owner("info", "--json", job).stdout)
+            assert (row.get("waitstatus") == 0) == is_run, row
+            assert is_run or row["reason"].startswith(above + str(site.uids[0])), row
+        assert site.penstock("run", "true", guest=1).returncode == 0
+        assert site.owner("run", *write).returncode == 0
+        marked = sorted(
+            path.stat().st_gid for path in output.glob("*.stdout") if path.stat().st_size
+        )
+        assert marked == [0, *[site.uids[0]] * 2]
+    # Another service counts the files.
+    with make_site(start, guests, tmp_path, config_text=text) as site:
+        assert above in site.penstock("run", *write).stderr
+        site.owner("purge", "--force", "--num-limit=0")
+        deadline = time.monotonic() + 60
+        while any(output.glob("[0-9]*")):
+            assert time.monotonic() < deadline, "purged output is removed"
+            time.sleep(0.01)
+        done = site.penstock("run", *write)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_guests_job_ends_when_all_its_jobs_have_written_too_much(start, guests, tmp_path):
+    text = "[penstock.exec]\nuser-output-limit = 100000\n"
+    with make_site(start, guests, tmp_path, config_text=text) as site:
+        assert site.penstock("run", "head", "-c", "60000", "/dev/zero").returncode == 0
+        writing = site.penstock("run", "sh", "-c", "head -c 60000 /dev/zero; sleep 1000")
+        assert "the stored output of user" in writing.stderr
 
 
 def test_a_job_has_a_directory_of_its_own_until_its_end(site):

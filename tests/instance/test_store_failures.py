@@ -8,10 +8,11 @@ import resource
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from small_disk import small_disk
 
 from penstock._core import HAS_CHECKS, job_state
 from penstock.client import Client
@@ -20,24 +21,10 @@ from penstock.instance.directories import check_local
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 # Jobs wait for files that the test makes: nothing depends on the time of their run.
 WAIT_FOR = 'until test -e "$0"; do sleep 0.05; done'
-
-
-@contextmanager
-def small_disk(directory: Path, size: str) -> Iterator[None]:
-    """A file system of this size, mounted for the length of the block."""
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(directory)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting is not permitted")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
 def fill(path: Path) -> None:
@@ -64,10 +51,12 @@ def submit_until_rejected(client: Client) -> tuple[list[int], RpcError]:
 
 
 def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
-    release = tmp_path / "release"
+    release, config = tmp_path / "release", tmp_path / "config.toml"
+    config.write_text("penstock.exec.output-reserve = 0\n")
+    options = ("--nodes=1", "--cores=2", "--oversubscribe", "--config", str(config))
     with (
         small_disk(tmp_path / "state", "6m"),
-        start("--nodes=1", "--cores=2", "--oversubscribe", stderr=tmp_path / "log") as instance,
+        start(*options, stderr=tmp_path / "log") as instance,
     ):
         with Client(instance.uri, timeout=60) as client:
             running = client.submit(from_command(["sh", "-c", WAIT_FOR, str(release)]))
@@ -110,7 +99,7 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
 def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):
     release = tmp_path / "release"
     config = tmp_path / "config.toml"
-    config.write_text("penstock.store.reserve = 1000000\n")
+    config.write_text("[penstock]\nstore.reserve = 1000000\nexec.output-reserve = 0\n")
     options = ("--nodes=1", "--cores=2", "--oversubscribe", "--config", str(config))
     with (
         small_disk(tmp_path / "state", "8m"),

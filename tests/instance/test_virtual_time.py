@@ -164,7 +164,10 @@ def test_a_service_that_is_killed_is_started_again():
 
 
 def test_a_service_gets_the_settings_that_have_changed_since_its_start():
-    config = "[penstock.exec]\nkill-timeout = '2s'\noutput-limit = 1000\n"
+    config = (
+        "[penstock.exec]\nkill-timeout = '2s'\noutput-limit = 1000\n"
+        "output-reserve = 2000\nuser-output-limit = 3000\n"
+    )
 
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
@@ -173,11 +176,20 @@ def test_a_service_gets_the_settings_that_have_changed_since_its_start():
             await wait_all_tasks_blocked()
             (first,) = machine.processes.services
             assert first.service is not None
-            assert first.service.settings == [{"kill-timeout": 2.0, "output-limit": 1000}]
+            changed = {
+                "kill-timeout": 2.0,
+                "output-limit": 1000,
+                "output-reserve": 2000,
+                "user-output-limit": 3000,
+            }
+            assert first.service.settings == [changed]
             first.end(signal.SIGKILL)
             assert (await client.wait_row(await client.submit(jobspec("true"))))["success"]
             _, second = machine.processes.services
-            assert second.command[-4:] == ["--kill-timeout", "2.0", "--output-limit", "1000"]
+            options = [
+                word for name, value in changed.items() for word in (f"--{name}", str(value))
+            ]
+            assert second.command[-len(options) :] == options
             assert second.service is not None
             assert second.service.settings == []
 

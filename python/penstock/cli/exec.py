@@ -57,6 +57,21 @@ def register(parser: argparse.ArgumentParser) -> None:
         f"(default {ExecSettings.output_limit})",
     )
     add(
+        "--output-reserve",
+        type=whole,
+        metavar="BYTES",
+        help="bytes that stored output leaves free on its file system: with less, jobs whose "
+        "output is stored do not start, and those that write most are killed; 0 is no reserve "
+        f"(default {ExecSettings.output_reserve})",
+    )
+    add(
+        "--user-output-limit",
+        type=whole,
+        metavar="BYTES",
+        help="bytes of output stored for all jobs of a guest; a job that exceeds them is killed, "
+        f"and further ones fail; 0 is no limit (default {ExecSettings.user_output_limit})",
+    )
+    add(
         "--cgroup",
         metavar="PLACE",
         help="where cgroups of jobs are made: a cgroup's path, `none`, or `auto`, the service's "
@@ -96,6 +111,8 @@ def main(args: argparse.Namespace) -> NoReturn:
         "name",
         "kill-timeout",
         "output-limit",
+        "output-reserve",
+        "user-output-limit",
         "cgroup",
     ):
         value = getattr(args, option.replace("-", "_"))

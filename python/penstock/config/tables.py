@@ -312,6 +312,18 @@ class ExecSettings:
         "bytes of output stored for a job; a job that exceeds them is killed; 0 is no limit",
         reload=True,
     )
+    output_reserve: int = key(
+        256 << 20,
+        "bytes that stored output leaves free on its file system: with less, jobs whose output is "
+        "stored do not start, and those that write most are killed; 0 is no reserve",
+        reload=True,
+    )
+    user_output_limit: int = key(
+        10 << 30,
+        "bytes of output stored for all jobs of a guest, up to their purge; a job that exceeds "
+        "them is killed, and further ones fail; 0 is no limit",
+        reload=True,
+    )
     cgroup: str = key(
         "auto",
         "where [cgroups of jobs](execution.md#cgroups) are made: the path of a cgroup, `none`, or "

@@ -120,10 +120,7 @@ class ExecProcess:
         settings = self._settings
         if settings != self._sent:
             self._sent = settings
-            payload = {
-                "kill-timeout": settings.kill_timeout,
-                "output-limit": settings.output_limit,
-            }
+            payload = _changeable(settings)
             reload = raw_call(f"{NAME}.{topic.exec_method.CONFIG_RELOAD}", payload)
             self._client.send(reload, _check_settings)
 
@@ -163,8 +160,9 @@ class ExecProcess:
 
     async def _run_once(self) -> None:
         settings = self._sent = self._settings
-        options = ["--kill-timeout", str(settings.kill_timeout)]
-        options += ["--output-limit", str(settings.output_limit)]
+        options = []
+        for name, value in _changeable(settings).items():
+            options += [f"--{name}", str(value)]
         async with self._children.open(
             [*self._command, *options], stdin=False, capture=True, new_session=True, outlives=True
         ) as process:
@@ -198,6 +196,16 @@ class ExecProcess:
                 process.signal(number)
                 with trio.move_on_after(STOP_TIMEOUT_S):
                     await process.wait()
+
+
+def _changeable(settings: ExecSettings) -> dict[str, float]:
+    """The settings that apply at run time, by the names of the request and the options."""
+    return {
+        "kill-timeout": settings.kill_timeout,
+        "output-limit": settings.output_limit,
+        "output-reserve": settings.output_reserve,
+        "user-output-limit": settings.user_output_limit,
+    }
 
 
 def _check_settings(response: Message) -> None:

@@ -122,6 +122,8 @@ fn settings(boot: u128) -> Settings {
         },
         kill_timeout_s: 5.0,
         output_limit: 0,
+        output_reserve: 1,
+        user_output_limit: 1,
         end_when_idle: false,
     }
 }
@@ -467,9 +469,19 @@ impl Machine {
                     service.take_output_chunk(reader, Chunk::Missing);
                 }
             }
+            Effect::MeasureSpace => {
+                if let Some(service) = &mut self.service {
+                    service.take_free_space(u64::MAX, self.now);
+                }
+            }
+            Effect::CountOutput => {
+                if let Some(service) = &mut self.service {
+                    service.finish_output_count(self.now);
+                }
+            }
             Effect::Log(_)
             | Effect::MeasureOutput(_)
-            | Effect::ReuseEmptyOutput(_)
+            | Effect::ReuseEmptyOutput { .. }
             | Effect::MakeJobDirectory(_)
             | Effect::RemoveJobDirectory(..)
             | Effect::RemovePmiSocket(_)

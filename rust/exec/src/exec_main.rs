@@ -16,8 +16,9 @@ use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
-                     [--output-directory DIR] [--output-limit BYTES] [--oversubscribe] [--sync]
-                     [--reaper PROGRAM] [--cgroup PLACE] [--min-guest-uid UID]
+                     [--output-directory DIR] [--output-limit BYTES] [--output-reserve BYTES]
+                     [--user-output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
+                     [--cgroup PLACE] [--min-guest-uid UID]
                      [--allow-new-privileges] [--take-over] [--end-when-idle] [--own-directory]
                      [--server-user UID]...
        penstock-exec --simulate [--uri URI] [--name NAME] [--server-user UID]...
@@ -32,6 +33,10 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --kill-timeout SECONDS  the time between SIGTERM and SIGKILL (default {kill-timeout})
   --output-directory DIR  retained output (default: `output` in --directory)
   --output-limit BYTES    retained output at which a job is killed (default {output-limit}; 0 for no limit)
+  --output-reserve BYTES  free space for retained output below which no job with such output starts, and those that write
+                          most are ended (default {output-reserve}; 0 for none)
+  --user-output-limit BYTES
+                          retained output of all jobs of a guest (default {user-output-limit}; 0 for no limit)
   --oversubscribe         do not bind tasks to their cores
   --sync                  flush the journal to disk before tasks start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
@@ -68,6 +73,8 @@ struct Defaults {
     oversubscribe: bool,
     output_directory: Option<PathBuf>,
     output_limit: u64,
+    output_reserve: u64,
+    user_output_limit: u64,
     cgroup: String,
     min_guest_uid: u32,
     allow_new_privileges: bool,
@@ -92,6 +99,11 @@ fn usage() -> String {
     USAGE
         .replace("{kill-timeout}", &defaults.kill_timeout.to_string())
         .replace("{output-limit}", &defaults.output_limit.to_string())
+        .replace("{output-reserve}", &defaults.output_reserve.to_string())
+        .replace(
+            "{user-output-limit}",
+            &defaults.user_output_limit.to_string(),
+        )
         .replace("{cgroup}", &defaults.cgroup)
         .replace("{min-guest-uid}", &defaults.min_guest_uid.to_string())
 }
@@ -165,13 +177,15 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
 }
 
 /// The options that need a value.
-const OPTIONS_WITH_VALUE: [&str; 10] = [
+const OPTIONS_WITH_VALUE: [&str; 12] = [
     "--uri",
     "--directory",
     "--name",
     "--kill-timeout",
     "--output-directory",
     "--output-limit",
+    "--output-reserve",
+    "--user-output-limit",
     "--reaper",
     "--cgroup",
     "--min-guest-uid",
@@ -201,6 +215,8 @@ struct Options {
     min_guest_uid: u32,
     kill_timeout_s: f64,
     output_limit: u64,
+    output_reserve: u64,
+    user_output_limit: u64,
     /// The set options of [`FLAGS`].
     flags: BTreeSet<&'static str>,
     /// An option that a simulation does not have, since it runs no process.
@@ -224,6 +240,8 @@ impl Options {
             min_guest_uid: defaults.min_guest_uid,
             kill_timeout_s: defaults.kill_timeout,
             output_limit: defaults.output_limit,
+            output_reserve: defaults.output_reserve,
+            user_output_limit: defaults.user_output_limit,
             flags: flags
                 .into_iter()
                 .filter_map(|(is_set, flag)| is_set.then_some(flag))
@@ -282,7 +300,14 @@ impl Options {
                 let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
                 self.kill_timeout_s = seconds.ok_or_else(|| invalid("seconds"))?;
             }
-            _ => self.output_limit = text.parse().map_err(|_| invalid("a number of bytes"))?,
+            _ => {
+                let limit = match option {
+                    "--output-reserve" => &mut self.output_reserve,
+                    "--user-output-limit" => &mut self.user_output_limit,
+                    _ => &mut self.output_limit,
+                };
+                *limit = text.parse().map_err(|_| invalid("a number of bytes"))?;
+            }
         }
         Ok(())
     }
@@ -330,6 +355,8 @@ impl Options {
             job_directories: Path::new(RUNTIME_DIRECTORY).join(instance).join("jobs"),
             kill_timeout_s: self.kill_timeout_s,
             output_limit: self.output_limit,
+            output_reserve: self.output_reserve,
+            user_output_limit: self.user_output_limit,
             bind: !has("--oversubscribe"),
             sync: has("--sync"),
             if_locked: if has("--take-over") {

@@ -367,6 +367,12 @@ pub struct ConfigReloadRequest {
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_limit: Option<u64>,
+    /// Free bytes of the file system of retained output below which no job with such output is started; 0 for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_reserve: Option<u64>,
+    /// Bytes of retained output of all jobs of a guest; 0 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_output_limit: Option<u64>,
 }
 
 /// `<service>.output`, streaming: the retained output of a job (Penstock's own).
@@ -465,6 +471,8 @@ pub struct StatsResponse {
     pub followers: usize,
     /// The number of jobs that the service has and the instance has not requested.
     pub unclaimed: usize,
+    /// The number of jobs that do not start before there is space for their output, or before it is known.
+    pub held_starts: usize,
 }
 
 /// `<service>.stats-get` of simulated execution (Penstock's own).

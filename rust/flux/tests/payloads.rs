@@ -131,7 +131,9 @@ fn rfc_28_payloads_round_trip() {
 #[test]
 fn rfc_32_payloads_round_trip() {
     round_trip::<exec::HelloRequest>(r#"{"service":"job-exec"}"#);
-    round_trip::<exec::StatsResponse>(r#"{"jobs":3,"tasks":4,"followers":0,"unclaimed":1}"#);
+    round_trip::<exec::StatsResponse>(
+        r#"{"jobs":3,"tasks":4,"followers":0,"unclaimed":1,"held_starts":0}"#,
+    );
     round_trip::<exec::SimulatedStatsResponse>(r#"{"running":3}"#);
     round_trip::<exec::StartRequest>(
         r#"{"id":1,"userid":5,"jobspec":{"version":1},"reattach":true,"R":{"version":1}}"#,
@@ -167,7 +169,9 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::SignalRequest>(r#"{"id":1,"task":3,"signum":15}"#);
     round_trip::<exec::OutputResponse>(r#"{"stream":"stdout","data":"aGkK"}"#);
     round_trip::<exec::ReplacedRequest>(r#"{"service":"other"}"#);
-    round_trip::<exec::ConfigReloadRequest>(r#"{"kill-timeout":1.5,"output-limit":1000}"#);
+    round_trip::<exec::ConfigReloadRequest>(
+        r#"{"kill-timeout":1.5,"output-limit":1000,"output-reserve":1,"user-output-limit":2}"#,
+    );
     round_trip::<exec::ConfigReloadRequest>("{}");
     round_trip::<exec::JobExceptionEvent>(
         r#"{"id":1,"type":"cancel","severity":0,"wait_status":-1}"#,

@@ -44,8 +44,8 @@ const CALLS: Calls = Calls {
 pub(super) struct EmptyFiles {
     calls: Calls,
     directory: PathBuf,
-    /// Files that may be empty, the oldest first.
-    candidates: VecDeque<PathBuf>,
+    /// Files that may be empty, the oldest first, and the guest whose output they were for.
+    candidates: VecDeque<(PathBuf, Option<u32>)>,
     /// Names of ended jobs' files that have been given away.
     nameless: Vec<PathBuf>,
 }
@@ -60,31 +60,35 @@ impl EmptyFiles {
         }
     }
 
-    /// Adds the files of a job that has ended.
-    pub(super) fn add(&mut self, job: JobId) {
+    /// Adds the files of a job that has ended, and its user if that is a guest.
+    pub(super) fn add(&mut self, job: JobId, guest: Option<u32>) {
         if self.candidates.len() < MAX_JOBS * Stream::ALL.len() {
             let files = Stream::ALL.map(|stream| retained_file(&self.directory, job, stream));
-            self.candidates.extend(files);
+            self.candidates.extend(files.map(|file| (file, guest)));
         }
     }
 
-    /// Puts an empty file of an ended job at this path, unless there is a file. [`restore_names`](Self::restore_names) gives
+    /// Puts an empty file of an ended job of the same user at this path, unless there is a file. [`restore_names`](Self::restore_names) gives
     /// the ended job a file again. If there is no such file, or anything fails, whoever opens the path creates it.
-    pub(super) fn provide(&mut self, path: &Path) {
+    pub(super) fn provide(&mut self, path: &Path, guest: Option<u32>) {
         if path.parent() != Some(self.directory.as_path()) {
             return;
         }
         for _ in 0..MAX_ATTEMPTS {
-            let Some(candidate) = self.candidates.pop_front() else {
+            let Some((candidate, user)) = self.candidates.pop_front() else {
                 return;
             };
+            if user != guest {
+                self.candidates.push_back((candidate, user));
+                continue;
+            }
             if !self.is_unused(&candidate).unwrap_or(false) {
                 continue;
             }
             if renameat_with(CWD, &candidate, CWD, path, RenameFlags::NOREPLACE).is_ok() {
                 self.nameless.push(candidate);
             } else {
-                self.candidates.push_front(candidate);
+                self.candidates.push_front((candidate, user));
             }
             return;
         }
@@ -160,7 +164,7 @@ mod tests {
         let mut empty = EmptyFiles::new(directory.path().to_owned());
         fs::write(directory.path().join("1.stdout"), "").expect("written");
         fs::write(directory.path().join("1.stderr"), errors).expect("written");
-        empty.add(JobId::new(1));
+        empty.add(JobId::new(1), None);
         (directory, empty)
     }
 
@@ -173,8 +177,8 @@ mod tests {
                 .ino()
         };
         let before = inode("1.stdout");
-        empty.provide(&directory.path().join("2.stdout"));
-        empty.provide(&directory.path().join("2.stderr"));
+        empty.provide(&directory.path().join("2.stdout"), None);
+        empty.provide(&directory.path().join("2.stderr"), None);
         empty.restore_names();
         assert_eq!(inode("2.stdout"), before);
         let expected = [
@@ -191,9 +195,27 @@ mod tests {
             b""
         );
         // The file of job 1 is shared now: it is not given to a third one.
-        empty.add(JobId::new(1));
-        empty.provide(&directory.path().join("3.stdout"));
+        empty.add(JobId::new(1), None);
+        empty.provide(&directory.path().join("3.stdout"), None);
         assert!(!directory.path().join("3.stdout").exists());
+    }
+
+    #[test]
+    fn a_file_is_used_again_by_its_user_only() {
+        let (directory, mut empty) = ended_job("oops\n");
+        let exists = |name: &str| directory.path().join(name).exists();
+        empty.provide(&directory.path().join("2.stdout"), Some(1001));
+        assert!(!exists("2.stdout"));
+        // The files have not been given up: the first two attempts look at both.
+        empty.provide(&directory.path().join("3.stdout"), None);
+        assert!(exists("3.stdout"));
+        fs::write(directory.path().join("4.stdout"), "").expect("written");
+        fs::write(directory.path().join("4.stderr"), "").expect("written");
+        empty.add(JobId::new(4), Some(1001));
+        empty.provide(&directory.path().join("5.stdout"), Some(1002));
+        assert!(!exists("5.stdout"));
+        empty.provide(&directory.path().join("6.stdout"), Some(1001));
+        assert!(exists("6.stdout"));
     }
 
     #[test]
@@ -204,7 +226,7 @@ mod tests {
             let options = options.append(is_writer).read(!is_writer);
             let escaped = ["1.stdout", "1.stderr"]
                 .map(|name| options.open(directory.path().join(name)).expect("opened"));
-            empty.provide(&directory.path().join("2.stdout"));
+            empty.provide(&directory.path().join("2.stdout"), None);
             assert!(!directory.path().join("2.stdout").exists());
             drop(escaped);
         }
@@ -214,14 +236,14 @@ mod tests {
     fn a_file_that_exists_and_a_path_elsewhere_are_left_alone() {
         let (directory, mut empty) = ended_job("");
         let elsewhere = tempfile::tempdir().expect("a directory");
-        empty.provide(&elsewhere.path().join("2.stdout"));
+        empty.provide(&elsewhere.path().join("2.stdout"), None);
         assert!(!elsewhere.path().join("2.stdout").exists());
         let existing = directory.path().join("2.stdout");
         fs::write(&existing, "before the restart\n").expect("written");
-        empty.provide(&existing);
+        empty.provide(&existing, None);
         assert_eq!(fs::read(&existing).expect("read"), b"before the restart\n");
         assert!(directory.path().join("1.stdout").exists());
-        empty.provide(&directory.path().join("2.stderr"));
+        empty.provide(&directory.path().join("2.stderr"), None);
         assert!(directory.path().join("2.stderr").exists());
     }
 
@@ -237,7 +259,7 @@ mod tests {
         empty.calls.link = without_links;
         let names = ["2.stdout", "2.stderr"].map(|name| directory.path().join(name));
         for name in &names {
-            empty.provide(name);
+            empty.provide(name, None);
             empty.restore_names();
             fs::write(name, "out\n").expect("it can be written");
         }
@@ -263,10 +285,10 @@ mod tests {
             let metadata = fs::metadata(directory.path().join(name));
             metadata.expect("a file").ino()
         };
-        empty.provide(&directory.path().join("2.stdout"));
+        empty.provide(&directory.path().join("2.stdout"), None);
         empty.restore_names();
         assert_eq!(inode("1.stdout"), inode(SHARED_FILE));
-        empty.provide(&directory.path().join("2.stderr"));
+        empty.provide(&directory.path().join("2.stderr"), None);
         empty.restore_names();
         assert_eq!(inode("1.stderr"), inode(SHARED_FILE));
         assert_ne!(inode("1.stdout"), inode("1.stderr"));
@@ -277,7 +299,7 @@ mod tests {
         let (directory, mut empty) = ended_job("");
         empty.calls.is_open_nowhere_else = |_| false;
         let before = files(directory.path());
-        empty.provide(&directory.path().join("2.stdout"));
+        empty.provide(&directory.path().join("2.stdout"), None);
         assert_eq!(files(directory.path()), before);
     }
 }

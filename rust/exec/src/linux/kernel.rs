@@ -139,6 +139,7 @@ impl Kernel for LinuxKernel {
             null,
             cgroup,
             ends: &ends,
+            guest: task.guest.map(|guest| guest.uid),
             socket: None,
             pmi: &pmi,
         };
@@ -158,6 +159,7 @@ impl Kernel for LinuxKernel {
                                 null,
                                 cgroup: None,
                                 ends: &ends,
+                                guest: None,
                                 socket: Some(socket),
                                 pmi: &PmiEnd::None,
                             };

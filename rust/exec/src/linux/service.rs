@@ -23,6 +23,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::empty_files::EmptyFiles;
+use super::output_usage::{OutputCount, free_bytes, stored_bytes};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::log::LogContents;
@@ -90,6 +91,10 @@ pub struct ServiceOptions {
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     pub output_limit: u64,
+    /// Free bytes of the file system of retained output below which no job with such output is started; 0 for none.
+    pub output_reserve: u64,
+    /// Bytes of retained output of all jobs of a guest; 0 for no limit.
+    pub user_output_limit: u64,
     /// Whether tasks are bound to their cores.
     pub bind: bool,
     /// Whether the journal is flushed to disk before tasks start.
@@ -180,6 +185,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
         broker_backoff: Backoff::default(),
         reaper_backoff: Backoff::default(),
         reads: VecDeque::new(),
+        counted: None,
         is_announced: false,
         started_at: Instant::now(),
         options,
@@ -281,6 +287,8 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         },
         kill_timeout_s: options.kill_timeout_s,
         output_limit: options.output_limit,
+        output_reserve: options.output_reserve,
+        user_output_limit: options.user_output_limit,
         end_when_idle: options.end_when_idle,
     })
 }
@@ -310,6 +318,8 @@ struct EventLoop {
     reaper_backoff: Backoff,
     /// Output to read when there is room for it.
     reads: VecDeque<(ReaderId, JobId, Stream, u64)>,
+    /// The count of guests' output that has begun.
+    counted: Option<OutputCount>,
     is_announced: bool,
     started_at: Instant,
 }
@@ -320,6 +330,7 @@ impl EventLoop {
             self.connect_broker(service);
             self.connect_reaper(service);
             self.read_output(service);
+            self.count_output(service);
             service.advance(now());
             self.carry_out(service);
             if service.is_finished() {
@@ -456,7 +467,8 @@ impl EventLoop {
             .reaper
             .is_none()
             .then(|| self.reaper_backoff.remaining());
-        let reads = self.can_read_output().then_some(Duration::ZERO);
+        let has_work = self.can_read_output() || self.counted.is_some();
+        let reads = has_work.then_some(Duration::ZERO);
         [deadline, broker, reaper, reads]
             .into_iter()
             .flatten()
@@ -569,7 +581,7 @@ impl EventLoop {
                 let directories = self.options.directory.join(PMIX_DIRECTORY);
                 remove_in_background(job_directory(&directories, job));
             }
-            Effect::ReuseEmptyOutput(job) => self.empty_files.add(job),
+            Effect::ReuseEmptyOutput { job, guest } => self.empty_files.add(job, guest),
             Effect::Request(id, request) => {
                 if let Request::Spawn(tasks) = &request {
                     self.provide_output(tasks);
@@ -590,10 +602,18 @@ impl EventLoop {
             Effect::MeasureOutput(job) => {
                 let size = |stream| {
                     let path = retained_file(&self.output, job, stream);
-                    fs::metadata(path).map_or(0, |file| file.len())
+                    fs::symlink_metadata(path).map_or(0, |file| stored_bytes(&file))
                 };
-                service.take_output_size(job, Stream::ALL.into_iter().map(size).sum());
+                let sizes = Stream::ALL.into_iter().map(size);
+                service.take_output_size(job, sizes.fold(0, u64::saturating_add));
             }
+            Effect::MeasureSpace => {
+                service.take_free_space(free_bytes(&self.output), now());
+            }
+            Effect::CountOutput => match OutputCount::new(&self.output) {
+                Ok(count) => self.counted = Some(count),
+                Err(error) => self.abandon_count(service, &error),
+            },
             Effect::ReadOutput {
                 reader,
                 job,
@@ -644,11 +664,35 @@ impl EventLoop {
         for task in tasks {
             for output in [&task.stdout, &task.stderr] {
                 if let Output::Append(path) | Output::Truncate(path) = output {
-                    self.empty_files
-                        .provide(Path::new(OsStr::from_bytes(path.as_bytes())));
+                    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+                    let guest = task.guest.map(|guest| guest.uid);
+                    self.empty_files.provide(path, guest);
                 }
             }
         }
+    }
+
+    /// Takes a step of a count of guests' output, if one has begun.
+    fn count_output(&mut self, service: &mut Service) {
+        match self.counted.as_mut().map(OutputCount::step) {
+            Some(Ok(Some(files))) => service.take_output_files(&files),
+            Some(Ok(None)) => {
+                self.counted = None;
+                service.finish_output_count(now());
+            }
+            Some(Err(error)) => self.abandon_count(service, &error),
+            None => {}
+        }
+    }
+
+    /// Ends a count that has failed: what it has found is the use of guests until the next one.
+    fn abandon_count(&mut self, service: &mut Service, error: &io::Error) {
+        let directory = self.output.display();
+        log(&format!(
+            "cannot count the output in `{directory}`: {error}"
+        ));
+        self.counted = None;
+        service.finish_output_count(now());
     }
 
     fn can_read_output(&self) -> bool {

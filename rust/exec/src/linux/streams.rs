@@ -17,6 +17,7 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
 use super::event_source::EventSource;
+use super::output_usage;
 use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
 use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 
@@ -347,6 +348,9 @@ impl TaskStreams {
             self.guest_copies.push((source, copy));
         } else {
             let target = open_output(spec, output, step)?;
+            if let (Some(guest), Output::Append(_) | Output::Truncate(_)) = (spec.guest, output) {
+                output_usage::mark(&target, guest.uid).map_err(at(step))?;
+            }
             let label = Label::new(prefix.into_bytes(), buffering);
             let copy = OutputCopy {
                 source,

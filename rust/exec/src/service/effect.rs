@@ -28,6 +28,12 @@ pub enum Effect {
     Send(Message),
     /// Report the size of the job's retained output by [`Service::take_output_size`](super::Service::take_output_size).
     MeasureOutput(JobId),
+    /// Report the free bytes of the file system of retained output by
+    /// [`Service::take_free_space`](super::Service::take_free_space).
+    MeasureSpace,
+    /// Report the files of guests' retained output by [`Service::take_output_files`](super::Service::take_output_files), a few
+    /// at a time, and the end of them by [`Service::finish_output_count`](super::Service::finish_output_count).
+    CountOutput,
     /// Read retained output, and report it by [`Service::take_output_chunk`](super::Service::take_output_chunk).
     ReadOutput {
         /// The reader.
@@ -39,8 +45,13 @@ pub enum Effect {
         /// The first byte to read.
         offset: u64,
     },
-    /// Use the files of the job's retained output for other jobs if they are empty: it has ended.
-    ReuseEmptyOutput(JobId),
+    /// Use the files of the job's retained output for other jobs of its user if they are empty: it has ended.
+    ReuseEmptyOutput {
+        /// The job.
+        job: JobId,
+        /// Its user, if that is a guest: other jobs of that guest may get the files.
+        guest: Option<u32>,
+    },
     /// Write a line to the service's log.
     Log(String),
 }

@@ -176,6 +176,16 @@ pub(super) enum Ending {
     Killed(f64),
 }
 
+/// The condition of a job's next step that concerns its retained output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputWait {
+    None,
+    /// Free space. An exception that does not end the job says so.
+    Space,
+    /// The end of the count of all files with this number, which shows whether its user is above the limit.
+    Count(u64),
+}
+
 /// A job.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -209,6 +219,11 @@ pub(super) struct Job {
     pub(super) unsent_signals: Vec<u32>,
     /// When the size of its retained output is checked next.
     pub(super) measure_at: Option<f64>,
+    /// The size of its retained output when it was checked last, in bytes.
+    pub(super) output_bytes: u64,
+    /// The last interval between measurements of free space in which it was checked, and what was added to it then.
+    pub(super) output_growth: (u64, u64),
+    pub(super) output_wait: OutputWait,
     /// Its user, if that is a guest.
     pub(super) guest: Option<Admitted>,
     /// The user of the directory that its plan has.
@@ -251,6 +266,9 @@ impl Job {
             expiration: 0.0,
             unsent_signals: Vec::new(),
             measure_at: None,
+            output_bytes: 0,
+            output_growth: (0, 0),
+            output_wait: OutputWait::None,
             guest: None,
             directory: None,
             oom_kills: 0,
@@ -261,6 +279,17 @@ impl Job {
     /// Whether nothing of the job has been handed to a reaper.
     pub(super) fn is_untouched(&self) -> bool {
         self.intent.is_none() && self.presence == Presence::Absent
+    }
+
+    /// Whether an earlier service may have started the job.
+    pub(super) fn is_reattached(&self) -> bool {
+        let start = self.outstanding_start.as_ref();
+        start.is_some_and(|start| {
+            matches!(
+                start.attachment,
+                Attachment::Reattach | Attachment::ReattachByJournal
+            )
+        })
     }
 
     /// Whether the job is to end.

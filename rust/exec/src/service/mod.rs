@@ -52,6 +52,7 @@
 //! | reports of start and end, release, forgetting | `release`, `job` |
 //! | the journal, also on a full disk | `journal`, `journal_writer` |
 //! | retained output and its limit | `output`, `followers` |
+//! | limits of retained output of a guest and of all | `output_quota`, `output_usage` |
 //! | standard input and terminal windows | `input` |
 //! | texts about tasks that could not start | `start_failure` |
 //! | the end of a service of no use | `idle_end` |
@@ -68,6 +69,8 @@ mod job_directory;
 pub mod journal;
 mod journal_writer;
 mod output;
+mod output_quota;
+mod output_usage;
 mod parsed_jobspec;
 mod plan;
 mod pmi_server;
@@ -104,6 +107,7 @@ use timers::WakeTarget;
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use guests::GuestSettings;
 pub use job_directory::{DirectoryOwner, FileContent, JobDirectory, JobFile};
+pub use output_usage::OutputFile;
 pub use plan::{TaskContext, job_directory, retained_file};
 pub use pmi_server::{PMI_ABORT_EXIT_CODE, PMI_SERVER_RANK, PMI_VIOLATION_EXIT_CODE, pmi_socket};
 pub use pmix_process::PMIX_SERVER_RANK;
@@ -259,8 +263,23 @@ impl Service {
             }
             self.settings.kill_timeout_s = seconds;
         }
-        if let Some(bytes) = reload.output_limit {
-            self.settings.output_limit = bytes;
+        let limits = [
+            (reload.output_limit, &mut self.settings.output_limit),
+            (reload.output_reserve, &mut self.settings.output_reserve),
+            (
+                reload.user_output_limit,
+                &mut self.settings.user_output_limit,
+            ),
+        ];
+        let mut is_changed = false;
+        for (changed, limit) in limits {
+            if let Some(bytes) = changed {
+                *limit = bytes;
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.restart_counts();
             for (id, job) in &mut self.jobs {
                 if job.is_output_retained && job.has_running_task() {
                     job.measure_at = Some(f64::NEG_INFINITY);
@@ -283,6 +302,7 @@ impl Service {
             tasks: tasks.filter(|task| task.is_running()).count(),
             followers: self.followers.len(),
             unclaimed,
+            held_starts: self.held_starts(),
         }
     }
 
@@ -300,6 +320,7 @@ impl Service {
                 }
                 // `advance_jobs` looks whether it is due.
                 WakeTarget::Acknowledgement => {}
+                WakeTarget::Output => self.recheck_waiting(),
                 WakeTarget::Followers => self.followers.poll(&mut self.effects),
             }
         }
@@ -314,6 +335,7 @@ impl Service {
                 self.progress(id, now);
             }
         }
+        self.request_output_usage(now);
         self.request_acknowledgement(now);
         if let Some(at) = self.followers.take_poll_time(now) {
             self.timers.add_poll(at);
@@ -379,6 +401,7 @@ impl Service {
         self.warn_if_due(id, now);
         self.advance_kill(id, now);
         self.measure_output_if_due(id, now);
+        self.check_user_output(id);
     }
 
     /// Takes the next steps of a job.

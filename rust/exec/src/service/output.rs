@@ -11,11 +11,9 @@ use super::effect::Effect;
 use super::effect::ReaderId;
 use super::followers::{Phase, redirection_error};
 use super::job::Answered;
+use super::output_usage::OUTPUT_CHECK_INTERVAL_S;
 use super::state::{Outstanding, Service};
 use crate::types::JobId;
-
-/// Time between two checks of the size of retained output, in seconds.
-pub(super) const OUTPUT_CHECK_INTERVAL_S: f64 = 1.0;
 
 impl Service {
     pub(super) fn follow(&mut self, request: &Message) -> Result<(), RequestError> {
@@ -45,19 +43,28 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if job.measure_at.is_some_and(|at| now >= at) {
-            job.measure_at = None;
-            if job.has_running_task() && self.settings.output_limit > 0 {
-                let at = now + OUTPUT_CHECK_INTERVAL_S;
-                job.measure_at = Some(at);
-                self.effects.push(Effect::MeasureOutput(id));
-                self.timers.add(at, id);
-            }
+        if job.measure_at.take_if(|at| now >= *at).is_none() || !job.has_running_task() {
+            return;
+        }
+        if self.measures_output() {
+            self.effects.push(Effect::MeasureOutput(id));
+            self.measure_space_if_due();
+            self.schedule_measurement(id, now);
+        }
+    }
+
+    /// Has the size of a job's retained output checked after an interval.
+    pub(super) fn schedule_measurement(&mut self, id: JobId, now: f64) {
+        let at = now + OUTPUT_CHECK_INTERVAL_S;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.measure_at = Some(at);
+            self.timers.add(at, id);
         }
     }
 
     /// Handles the size of a job's retained output, in bytes.
     pub fn take_output_size(&mut self, id: JobId, bytes: u64) {
+        self.record_output_size(id, bytes);
         let limit = self.settings.output_limit;
         if let Some(job) = self.jobs.get_mut(&id)
             && limit > 0

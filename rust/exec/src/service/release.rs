@@ -3,11 +3,11 @@
 use std::mem;
 
 use super::effect::Effect;
+use super::guests::Admitted;
 use super::job::{Answered, Ending, Job, Presence, TaskState};
 use super::job_directory::DirectoryOwner;
 use super::journal::Record;
 use super::journal_writer::NextStep;
-use super::output::OUTPUT_CHECK_INTERVAL_S;
 use super::start_failure::{exec_note, pmi_exception, setup_note};
 use super::state::{Acknowledgement, InstanceState, Outstanding, ReaperState, Service, barrier};
 use crate::types::JobId;
@@ -65,12 +65,8 @@ impl Service {
             if is_running {
                 self.timers.add(expiration, id);
                 self.timers.add(warning_time.unwrap_or_default(), id);
-                if is_retained && self.settings.output_limit > 0 {
-                    let at = now + OUTPUT_CHECK_INTERVAL_S;
-                    if let Some(job) = self.jobs.get_mut(&id) {
-                        job.measure_at = Some(at);
-                    }
-                    self.timers.add(at, id);
+                if is_retained && self.measures_output() {
+                    self.schedule_measurement(id, now);
                 }
             }
         }
@@ -126,6 +122,10 @@ impl Service {
         if job.outstanding_start.is_some() {
             job.answer_release(id, &mut self.messages);
             let guest = job.guest.map(|guest| DirectoryOwner::Guest(guest.uid()));
+            // The output since the last check counts for its user, too.
+            if job.is_output_retained && guest.is_some() && self.settings.user_output_limit > 0 {
+                self.effects.push(Effect::MeasureOutput(id));
+            }
             let directory = job.directory.or(guest);
             self.effects
                 .extend(directory.map(|owner| Effect::RemoveJobDirectory(id, owner)));
@@ -164,12 +164,14 @@ impl Service {
                 continue;
             };
             self.remove_pmix_directory(id, &job);
+            self.output_usage.record_forgotten(id, &job);
             let has_pmi_server = job.pmi_process.is_some();
             self.effects
                 .extend(has_pmi_server.then_some(Effect::RemovePmiSocket(id)));
             let is_retained = job.is_output_retained && job.presence == Presence::Empty;
+            let guest = job.guest.map(Admitted::uid);
             self.effects
-                .extend(is_retained.then_some(Effect::ReuseEmptyOutput(id)));
+                .extend(is_retained.then_some(Effect::ReuseEmptyOutput { job: id, guest }));
             // A reaper that is still listing may have listed the job already.
             let is_known =
                 job.presence != Presence::Absent && self.reaper != ReaperState::Disconnected;

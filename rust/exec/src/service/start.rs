@@ -176,13 +176,21 @@ impl Service {
             self.stop_pmix_server(id);
             self.followers.record_job_start(id, &mut self.effects);
             self.followers.record_job_end(id);
+            self.output_usage.remove(id);
             self.jobs.remove(&id);
             return;
         }
-        let Some(plan) = job.plan.as_ref().filter(|_| is_reaper_ready) else {
-            return;
-        };
-        if !job.is_intent_pending && !self.writer.is_blocked() {
+        let is_ready = job.plan.is_some() && is_reaper_ready && !job.is_intent_pending;
+        if is_ready && !self.writer.is_blocked() && self.check_output_room(id) {
+            self.record_intent(id);
+        }
+    }
+
+    /// Records in the journal that a job starts. Then its tasks are handed to the reaper.
+    fn record_intent(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && let Some(plan) = &job.plan
+        {
             job.is_intent_pending = true;
             let intent = Intent::new(self.settings.boot, plan.targets.clone());
             let record = Record::Intent(id, intent);

@@ -12,6 +12,7 @@ use super::job::Job;
 use super::job_directory::JobDirectory;
 use super::journal::{JournalContents, JournalId};
 use super::journal_writer::JournalWriter;
+use super::output_usage::OutputUsage;
 use super::parsed_jobspec::JobspecCache;
 use super::plan::TaskContext;
 use super::timers::Timers;
@@ -35,6 +36,11 @@ pub struct Settings {
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     pub output_limit: u64,
+    /// Free bytes of the file system of retained output below which no job with such output is started, and the jobs that write
+    /// most are ended; 0 for none.
+    pub output_reserve: u64,
+    /// Bytes of retained output of all jobs of a guest; 0 for no limit.
+    pub user_output_limit: u64,
     /// Whether the service ends when it is of no use: see [`Service::is_finished`].
     pub end_when_idle: bool,
 }
@@ -107,6 +113,7 @@ pub struct Service {
     /// Jobs that may have a next step.
     pub(super) changed: BTreeSet<JobId>,
     pub(super) followers: Followers,
+    pub(super) output_usage: OutputUsage,
     /// Released jobs whose release is not acknowledged, and for which no barrier has been sent.
     pub(super) released: Vec<JobId>,
     pub(super) acknowledgement: Acknowledgement,
@@ -167,6 +174,7 @@ impl Service {
             clock: f64::NEG_INFINITY,
             changed: BTreeSet::new(),
             followers: Followers::default(),
+            output_usage: OutputUsage::default(),
             released: Vec::new(),
             acknowledgement: Acknowledgement::None,
             writer: JournalWriter::new(),

@@ -11,6 +11,7 @@ pub(super) enum WakeTarget {
     Acknowledgement,
     Followers,
     Job(JobId),
+    Output,
 }
 
 /// A time in seconds since the epoch, and what needs attention then.
@@ -46,6 +47,11 @@ impl Timers {
     /// Wakes the followers of output at a time.
     pub(super) fn add_poll(&mut self, at: f64) {
         self.0.push(Reverse(Timer(at, WakeTarget::Followers)));
+    }
+
+    /// Wakes the jobs that wait for a count of output or for space.
+    pub(super) fn add_output(&mut self, at: f64) {
+        self.0.push(Reverse(Timer(at, WakeTarget::Output)));
     }
 
     /// Wakes the service at the time of a barrier.

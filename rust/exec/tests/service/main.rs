@@ -14,6 +14,7 @@ mod input;
 mod journal;
 mod limits;
 mod output;
+mod output_quota;
 mod pmi;
 mod pmix;
 mod registration;

@@ -29,6 +29,7 @@ pub enum Conversation {
 /// A job as the job manager has it.
 #[derive(Debug)]
 pub struct ManagedJob {
+    pub userid: u32,
     pub jobspec: Value,
     pub r: Option<Value>,
     pub was_sent: bool,
@@ -81,7 +82,12 @@ pub fn resources(ntasks: u32) -> Value {
 
 impl World {
     pub fn submit(&mut self, id: u64, jobspec: Value, r: Option<Value>) {
+        self.submit_as(OWNER, id, jobspec, r);
+    }
+
+    pub fn submit_as(&mut self, userid: u32, id: u64, jobspec: Value, r: Option<Value>) {
         let job = ManagedJob {
+            userid,
             jobspec,
             r,
             was_sent: false,
@@ -117,7 +123,7 @@ impl World {
         job.was_sent = true;
         job.conversation = Conversation::Requested { reattach };
         let mut payload = json!({
-            "id": id, "userid": OWNER, "jobspec": job.jobspec, "reattach": reattach,
+            "id": id, "userid": job.userid, "jobspec": job.jobspec, "reattach": reattach,
         });
         if let Some(r) = &job.r {
             payload["R"] = r.clone();

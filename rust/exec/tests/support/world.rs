@@ -64,6 +64,10 @@ pub struct World {
     pub without_server: BTreeSet<u64>,
     pub logged: Vec<String>,
     pub files: BTreeMap<(u64, &'static str), Vec<u8>>,
+    /// The free bytes of the file system of output.
+    pub free_space: u64,
+    /// The counts of output that the service has requested and that have not ended.
+    pub counts: u32,
     /// The requests to the service `pmix-exec`: topic and payload.
     pub pmix_requests: Vec<(String, Value)>,
     /// The jobs of removed sockets of PMI servers.
@@ -105,6 +109,8 @@ pub fn settings() -> Settings {
         },
         kill_timeout_s: 5.0,
         output_limit: 1000,
+        output_reserve: 0,
+        user_output_limit: 0,
         end_when_idle: false,
     }
 }
@@ -141,6 +147,8 @@ impl World {
             without_server: BTreeSet::new(),
             logged: Vec::new(),
             files: BTreeMap::new(),
+            free_space: u64::MAX,
+            counts: 0,
             pmix_requests: Vec::new(),
             removed_pmi_sockets: Vec::new(),
             removed_pmix_directories: Vec::new(),
@@ -384,9 +392,18 @@ impl World {
                 }
             }
             Effect::Log(text) => self.logged.push(text),
-            Effect::MeasureOutput(_)
-            | Effect::MakeJobDirectory(_)
-            | Effect::ReuseEmptyOutput(_)
+            Effect::MeasureOutput(job) => {
+                let sizes = self.files.iter().filter(|((id, _), _)| *id == job.get());
+                let bytes = sizes.map(|(_, file)| file.len() as u64).sum();
+                self.service_mut().take_output_size(job, bytes);
+            }
+            Effect::MeasureSpace => {
+                let (free, now) = (self.free_space, self.now);
+                self.service_mut().take_free_space(free, now);
+            }
+            Effect::CountOutput => self.counts += 1,
+            Effect::MakeJobDirectory(_)
+            | Effect::ReuseEmptyOutput { .. }
             | Effect::RemoveJobDirectory(..) => {}
             Effect::RemovePmiSocket(job) => self.removed_pmi_sockets.push(job.get()),
             Effect::RemovePmixDirectory(job) => self.removed_pmix_directories.push(job.get()),

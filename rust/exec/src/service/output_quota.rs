@@ -1,0 +1,329 @@
+//! Limits of retained output together: the bytes of each guest, and the free space of its file system.
+//!
+//! The use of a guest is a sum: running jobs add what they have written, and purged output stays in it until a count of all
+//! files. So no job is rejected or ended before a count that has begun later confirms that the guest is above its limit.
+
+use std::mem;
+
+use super::effect::Effect;
+use super::guests::Admitted;
+use super::job::{Job, OutputWait};
+use super::output_usage::{OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount};
+use super::state::Service;
+use crate::types::JobId;
+
+/// Pause after a count, in durations of that count: a guest can make counts take a tenth of the time at most.
+const COUNT_PAUSE_FACTOR: f64 = 9.0;
+/// The part of the reserve that has to be free in addition before jobs start again, as a divisor.
+const RESUME_DIVISOR: u64 = 8;
+/// The severity of the exception that tells why a job does not start.
+const HELD_SEVERITY: i64 = 3;
+
+impl Service {
+    /// Whether the sizes of running jobs' output are needed.
+    pub(super) fn measures_output(&self) -> bool {
+        let settings = &self.settings;
+        settings.output_limit > 0 || settings.output_reserve > 0 || settings.user_output_limit > 0
+    }
+
+    /// Checks whether the output of a job that is ready to start has room. If not, the job is checked again later.
+    pub(super) fn check_output_room(&mut self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        if !job.is_output_retained {
+            return true;
+        }
+        let has_room = self.check_free_space(id) && self.check_user_limit(id);
+        if !has_room {
+            self.output_usage.waiting.insert(id);
+        }
+        has_room
+    }
+
+    fn check_free_space(&mut self, id: JobId) -> bool {
+        if self.settings.output_reserve == 0 {
+            return true;
+        }
+        if self.measure_space_if_due() {
+            return false;
+        }
+        if self.output_usage.space.is_low
+            && let Some(job) = self.jobs.get_mut(&id)
+            && mem::replace(&mut job.output_wait, OutputWait::Space) != OutputWait::Space
+        {
+            let at = self.clock + OUTPUT_CHECK_INTERVAL_S;
+            self.timers.add_output(at);
+            let reserve = self.settings.output_reserve;
+            let note = format!(
+                "the job starts when there is space for its output: less than {reserve} bytes are free \
+                 (`penstock.exec.output-reserve`)"
+            );
+            job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
+        }
+        !self.output_usage.space.is_low
+    }
+
+    /// Requests the free space unless it is known. Returns whether it is not known yet.
+    pub(super) fn measure_space_if_due(&mut self) -> bool {
+        let space = &mut self.output_usage.space;
+        let is_known = space.measured_at.is_some_and(|at| {
+            let age = self.clock - at;
+            (0.0..OUTPUT_CHECK_INTERVAL_S).contains(&age)
+        });
+        space.is_wanted |= !is_known && self.settings.output_reserve > 0;
+        !is_known
+    }
+
+    /// Handles the free bytes of the file system of retained output.
+    pub fn take_free_space(&mut self, bytes: u64, now: f64) {
+        self.follow_clock(now);
+        let reserve = self.settings.output_reserve;
+        let usage = &mut self.output_usage;
+        usage.space.measured_at = Some(now);
+        let was_low = usage.space.is_low;
+        let wanted = if was_low {
+            reserve.saturating_add(reserve / RESUME_DIVISOR)
+        } else {
+            reserve
+        };
+        usage.space.is_low = bytes < wanted;
+        let text = match (was_low, usage.space.is_low) {
+            (false, true) => Some(format!(
+                "{bytes} bytes are free for output, less than {reserve} (`penstock.exec.output-reserve`): jobs whose output \
+                 is stored do not start, and those that write most are ended"
+            )),
+            (true, false) => Some(format!("{bytes} bytes are free for output: jobs start")),
+            _ => None,
+        };
+        self.effects.extend(text.map(Effect::Log));
+        let is_compared = mem::take(&mut usage.space.is_comparing);
+        if usage.space.is_low && !is_compared {
+            return self.compare_writers();
+        }
+        if usage.space.is_low {
+            if !usage.waiting.is_empty() {
+                self.timers.add_output(now + OUTPUT_CHECK_INTERVAL_S);
+            }
+            self.end_largest_writers();
+        }
+        self.output_usage.space.interval += 1;
+        self.recheck_waiting();
+    }
+
+    /// Requests what all running jobs have written in this interval, and the free space after that.
+    fn compare_writers(&mut self) {
+        let is_writer = |job: &Job| job.is_output_retained && job.has_running_task();
+        let writers = self.jobs.iter().filter(|(_, job)| is_writer(job));
+        self.effects
+            .extend(writers.map(|(id, _)| Effect::MeasureOutput(*id)));
+        self.effects.push(Effect::MeasureSpace);
+        self.output_usage.space.is_comparing = true;
+    }
+
+    /// Ends the largest writers until they, and the jobs that end already, account for half of the bytes written since the
+    /// last measurement: a job that writes little is not ended for another's output.
+    fn end_largest_writers(&mut self) {
+        let (mut total, mut ended) = (0_u64, 0_u64);
+        let mut writers = Vec::new();
+        let interval = self.output_usage.space.interval;
+        for (id, job) in &self.jobs {
+            let (measured_in, growth) = job.output_growth;
+            if measured_in != interval || growth == 0 || !job.has_running_task() {
+                continue;
+            }
+            total = total.saturating_add(growth);
+            if job.is_failing() {
+                ended = ended.saturating_add(growth);
+            } else {
+                writers.push((growth, *id));
+            }
+        }
+        writers.sort_unstable_by(|one, other| other.cmp(one));
+        let reserve = self.settings.output_reserve;
+        for (growth, id) in writers {
+            if ended.saturating_mul(2) >= total {
+                return;
+            }
+            ended = ended.saturating_add(growth);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                let note = format!(
+                    "less than {reserve} bytes are free for output (`penstock.exec.output-reserve`), and this job was \
+                     writing most: send its output to a file with `--output`"
+                );
+                job.fail("exec", note);
+                self.changed.insert(id);
+            }
+        }
+    }
+
+    /// Checks whether the user of a job is below its limit, by a new count if the sum is above it.
+    fn check_user_limit(&mut self, id: JobId) -> bool {
+        let limit = self.settings.user_output_limit;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let Some(guest) = job.guest.filter(|_| limit > 0) else {
+            return true;
+        };
+        let usage = &self.output_usage;
+        if !usage.is_complete() {
+            self.request_count();
+            return false;
+        }
+        if usage.used(guest.uid()) <= limit {
+            return true;
+        }
+        self.await_count(id);
+        false
+    }
+
+    /// Checks a job again after a count that begins from now on.
+    fn await_count(&mut self, id: JobId) {
+        let number = self.output_usage.begun + 1;
+        if let Some(job) = self.jobs.get_mut(&id)
+            && !matches!(job.output_wait, OutputWait::Count(_))
+        {
+            job.output_wait = OutputWait::Count(number);
+            self.output_usage.waiting.insert(id);
+            self.request_count();
+        }
+    }
+
+    fn request_count(&mut self) {
+        let usage = &mut self.output_usage;
+        let is_pause = usage.count.is_none() && usage.next_at > self.clock;
+        if !mem::replace(&mut usage.is_count_wanted, true) && is_pause {
+            self.timers.add_output(usage.next_at);
+        }
+    }
+
+    /// Requests the free space, after the sizes of the output that has been written, and a count if one may begin.
+    pub(super) fn request_output_usage(&mut self, now: f64) {
+        let usage = &mut self.output_usage;
+        if mem::take(&mut usage.space.is_wanted) {
+            self.effects.push(Effect::MeasureSpace);
+        }
+        if usage.is_count_wanted && usage.count.is_none() && now >= usage.next_at {
+            usage.is_count_wanted = false;
+            usage.begun += 1;
+            usage.count = Some(RunningCount::new(now));
+            self.effects.push(Effect::CountOutput);
+        }
+    }
+
+    /// Handles some files of guests that [`Effect::CountOutput`] has found. The files of jobs that are here are measured.
+    pub fn take_output_files(&mut self, files: &[OutputFile]) {
+        let Some(count) = &mut self.output_usage.count else {
+            return;
+        };
+        for file in files {
+            if !self.jobs.contains_key(&file.job) && !count.forgotten.contains(&file.job) {
+                count.add(file.user, file.bytes);
+            }
+        }
+    }
+
+    /// Ends a count: all files have been found.
+    pub fn finish_output_count(&mut self, now: f64) {
+        self.follow_clock(now);
+        let usage = &mut self.output_usage;
+        let Some(mut count) = usage.count.take() else {
+            return;
+        };
+        for job in self.jobs.values() {
+            if let Some(guest) = job.guest {
+                count.add(guest.uid(), job.output_bytes);
+            }
+        }
+        usage.used = count.bytes;
+        usage.next_at = now + COUNT_PAUSE_FACTOR * (now - count.began_at).max(0.0);
+        if usage.is_count_wanted {
+            self.timers.add_output(usage.next_at);
+        }
+        self.changed.append(&mut usage.waiting);
+    }
+
+    /// Looks again at the jobs that wait for a count or for space.
+    pub(super) fn recheck_waiting(&mut self) {
+        self.changed.append(&mut self.output_usage.waiting);
+    }
+
+    /// Handles a changed limit: without one the sums were not kept.
+    pub(super) fn restart_counts(&mut self) {
+        self.output_usage.last_outdated = self.output_usage.begun;
+        self.output_usage.space.measured_at = None;
+        self.recheck_waiting();
+    }
+
+    /// Records the size of a job's retained output.
+    pub(super) fn record_output_size(&mut self, id: JobId, bytes: u64) {
+        let limit = self.settings.user_output_limit;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let before = mem::replace(&mut job.output_bytes, bytes);
+        // Of a job that an earlier service has started, the first size is no growth.
+        let is_first = before == 0 && job.is_reattached();
+        let growth = if is_first {
+            0
+        } else {
+            bytes.saturating_sub(before)
+        };
+        let interval = self.output_usage.space.interval;
+        let (measured_in, written) = job.output_growth;
+        let written = if measured_in == interval { written } else { 0 };
+        job.output_growth = (interval, written.saturating_add(growth));
+        let (has_grown, is_failing) = (growth > 0, job.is_failing());
+        let Some(guest) = job.guest else {
+            return;
+        };
+        let used = self.output_usage.used.entry(guest.uid()).or_default();
+        *used = used.saturating_sub(before).saturating_add(bytes);
+        if limit == 0 || !has_grown || is_failing {
+            return;
+        }
+        let is_above = *used > limit;
+        if !self.output_usage.is_complete() {
+            self.request_count();
+        } else if is_above && job.has_running_task() {
+            self.await_count(id);
+        }
+    }
+
+    /// Ends a job whose user is above its limit by a count that has begun since the job has asked for one.
+    pub(super) fn check_user_output(&mut self, id: JobId) {
+        let limit = self.settings.user_output_limit;
+        let completed = self.output_usage.completed();
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let OutputWait::Count(number) = job.output_wait else {
+            return;
+        };
+        if limit > 0 && number > completed {
+            self.output_usage.waiting.insert(id);
+            return;
+        }
+        job.output_wait = OutputWait::None;
+        let Some(guest) = job.guest.map(Admitted::uid) else {
+            return;
+        };
+        let bytes = self.output_usage.used(guest);
+        if limit > 0 && bytes > limit && !job.is_failing() {
+            let note = format!(
+                "the stored output of user {guest} has {bytes} bytes, more than {limit} (`penstock.exec.user-output-limit`): \
+                 send output to files with `--output`, or let the instance's owner purge ended jobs"
+            );
+            job.fail("exec", note);
+        }
+    }
+
+    /// The number of jobs that wait for space for their output or for a count before they start.
+    pub(super) fn held_starts(&self) -> usize {
+        let waiting = self.output_usage.waiting.iter();
+        waiting
+            .filter(|id| self.jobs.get(id).is_some_and(Job::is_untouched))
+            .count()
+    }
+}

@@ -1,0 +1,112 @@
+//! The use of the file system by retained output: sums of guests, the count of all files, and the free space.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::job::Job;
+use crate::types::JobId;
+
+/// Time between two checks of the size of retained output, in seconds.
+pub(super) const OUTPUT_CHECK_INTERVAL_S: f64 = 1.0;
+
+/// A file of a guest's retained output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputFile {
+    /// The job.
+    pub job: JobId,
+    /// The guest.
+    pub user: u32,
+    /// The size.
+    pub bytes: u64,
+}
+
+/// The use of guests, the count of all files, and the free space.
+#[derive(Debug, Default)]
+pub(super) struct OutputUsage {
+    /// Bytes of each guest's retained output, of running and ended jobs, purged ones included until the next count.
+    pub(super) used: BTreeMap<u32, u64>,
+    pub(super) count: Option<RunningCount>,
+    /// The number of counts that have begun.
+    pub(super) begun: u64,
+    /// The number of the last count before the sums became incomplete; 0 if there was none.
+    pub(super) last_outdated: u64,
+    pub(super) is_count_wanted: bool,
+    /// When the next count may begin.
+    pub(super) next_at: f64,
+    /// Jobs whose next step depends on a count or on free space.
+    pub(super) waiting: BTreeSet<JobId>,
+    pub(super) space: Space,
+}
+
+/// A count that has begun and not ended.
+#[derive(Debug)]
+pub(super) struct RunningCount {
+    pub(super) began_at: f64,
+    /// Bytes of the jobs that the service has forgotten, by guest.
+    pub(super) bytes: BTreeMap<u32, u64>,
+    /// The jobs that were forgotten meanwhile: their files are in `bytes` already.
+    pub(super) forgotten: BTreeSet<JobId>,
+}
+
+/// The free space of the file system.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    pub(super) measured_at: Option<f64>,
+    pub(super) is_wanted: bool,
+    pub(super) is_low: bool,
+    /// Whether the output of every running job is measured, to find the largest writers, and the space again after that.
+    pub(super) is_comparing: bool,
+    /// The number of the interval between two measurements: what a job writes is added up in one.
+    pub(super) interval: u64,
+}
+
+impl RunningCount {
+    pub(super) fn new(now: f64) -> Self {
+        Self {
+            began_at: now,
+            bytes: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+        }
+    }
+
+    /// Adds output of a guest. A sparse file may have any length.
+    pub(super) fn add(&mut self, guest: u32, bytes: u64) {
+        let sum = self.bytes.entry(guest).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+}
+
+impl OutputUsage {
+    /// The number of the last complete count.
+    pub(super) fn completed(&self) -> u64 {
+        self.begun - u64::from(self.count.is_some())
+    }
+
+    /// Whether the sums include all files.
+    pub(super) fn is_complete(&self) -> bool {
+        self.completed() > self.last_outdated
+    }
+
+    pub(super) fn used(&self, user: u32) -> u64 {
+        self.used.get(&user).copied().unwrap_or(0)
+    }
+
+    /// The clock was set back by this many seconds.
+    pub(super) fn set_back(&mut self, step: f64) {
+        self.next_at -= step;
+    }
+
+    /// Ends the wait of a job that is not started.
+    pub(super) fn remove(&mut self, id: JobId) {
+        self.waiting.remove(&id);
+    }
+
+    /// Adds the output of a job that is forgotten to a running count.
+    pub(super) fn record_forgotten(&mut self, id: JobId, job: &Job) {
+        if let (Some(count), Some(guest)) = (&mut self.count, job.guest)
+            && job.is_output_retained
+        {
+            count.forgotten.insert(id);
+            count.add(guest.uid(), job.output_bytes);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The limit of a guest's retained output, and the free space that retained output leaves.
+
+use std::mem;
+
+use penstock_exec::JobId;
+use penstock_exec::service::{Effect, GuestSettings, OutputFile};
+use serde_json::{Value, json};
+
+use crate::job_manager::{jobspec, resources, with_options};
+use crate::world::{World, exited, submit};
+
+const GUEST: u32 = 1001;
+const OTHER_GUEST: u32 = 1002;
+
+/// A world whose service runs jobs of guests, each of which may have 100 bytes of output.
+fn world_with_guests() -> World {
+    let mut world = World::new();
+    world.settings.guests = Some(GuestSettings {
+        min_uid: GUEST,
+        no_new_privs: true,
+    });
+    world.settings.user_output_limit = 100;
+    world.settings.output_limit = 0;
+    restart_service(&mut world);
+    world
+}
+
+fn world_with_reserve() -> World {
+    let mut world = World::new();
+    world.settings.output_reserve = 800;
+    world.settings.output_limit = 0;
+    restart_service(&mut world);
+    world
+}
+
+fn restart_service(world: &mut World) {
+    world.crash_service(usize::MAX, 0);
+    world.counts = 0;
+    world.restart();
+}
+
+fn submit_as(world: &mut World, user: u32, id: u64) {
+    world.submit_as(user, id, jobspec(1, &["true"]), Some(resources(1)));
+    set_up(world);
+}
+
+/// Delivers everything, and lets the processes of guests execute their programs.
+fn set_up(world: &mut World) {
+    world.run();
+    for pid in mem::take(&mut world.kernel.setups) {
+        let reaper = world.reaper.as_mut().expect("it runs");
+        reaper.record_setup(pid, Ok(()));
+    }
+    world.run_reaper();
+    world.run();
+}
+
+fn file(job: u64, user: u32, bytes: u64) -> OutputFile {
+    OutputFile {
+        job: JobId::new(job),
+        user,
+        bytes,
+    }
+}
+
+/// Ends the requested count, which has found these files.
+fn count(world: &mut World, files: &[OutputFile]) {
+    assert_eq!(world.counts, 1);
+    world.counts = 0;
+    let now = world.now;
+    let service = world.service_mut();
+    service.take_output_files(files);
+    service.finish_output_count(now);
+    world.run_service();
+    set_up(world);
+}
+
+fn write(world: &mut World, job: u64, bytes: usize) {
+    let file = world.files.entry((job, "stdout")).or_default();
+    file.resize(file.len() + bytes, b'x');
+}
+
+fn held_starts(world: &mut World) -> Value {
+    let request = World::request("job-exec.stats-get", &json!({}));
+    let service = world.service_mut();
+    service.handle(&request.with_matchtag(7));
+    let [Effect::Send(response)] = &service.take_effects()[..] else {
+        panic!("nothing else is to be done");
+    };
+    let stats: Value = response.read().expect("JSON");
+    stats["held_starts"].clone()
+}
+
+#[test]
+fn a_job_of_a_guest_above_the_limit_ends_without_a_start() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    // The first job of a guest starts when the output of all is known.
+    assert_eq!(held_starts(&mut world), 1);
+    assert!(world.answers(1).is_empty());
+    count(&mut world, &[file(9, GUEST, 50)]);
+    assert_eq!(held_starts(&mut world), 0);
+    assert_eq!(world.answers(1), ["start"]);
+    write(&mut world, 1, 60);
+    world.end_process(0, exited(0));
+    world.run();
+    // It has ended before its output was measured in an interval.
+    assert!(world.job(1).is_released);
+    submit_as(&mut world, GUEST, 2);
+    submit_as(&mut world, OTHER_GUEST, 3);
+    assert_eq!(
+        (world.answers(2).len(), world.answers(3)),
+        (0, vec!["start"])
+    );
+    count(&mut world, &[file(9, GUEST, 50), file(1, GUEST, 60)]);
+    let note = "the stored output of user 1001 has 110 bytes, more than 100 (`penstock.exec.user-output-limit`): send output \
+                to files with `--output`, or let the instance's owner purge ended jobs";
+    assert_eq!(world.job(2).notes, [note]);
+    assert!(world.spawned(2).is_empty());
+}
+
+#[test]
+fn purged_output_no_longer_counts() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[file(9, GUEST, 150)]);
+    assert_eq!(world.job(1).notes, Vec::<String>::new());
+    // It has waited for the first count; whether the guest is above the limit is for a later one to say.
+    count(&mut world, &[file(9, GUEST, 150)]);
+    assert_eq!(world.job(1).notes.len(), 1);
+    submit_as(&mut world, GUEST, 2);
+    count(&mut world, &[]);
+    assert_eq!(world.answers(2), ["start"]);
+}
+
+#[test]
+fn a_writing_job_ends_when_its_user_passes_the_limit() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[file(9, GUEST, 50)]);
+    submit_as(&mut world, GUEST, 2);
+    write(&mut world, 2, 10);
+    world.advance(1.0);
+    assert_eq!(world.counts, 0);
+    write(&mut world, 1, 45);
+    world.advance(1.0);
+    world.run();
+    assert!(world.job(1).notes.is_empty());
+    count(&mut world, &[file(9, GUEST, 50)]);
+    assert!(world.job(1).notes[0].starts_with("the stored output of user 1001 has 105 bytes"));
+    assert_eq!(world.job(1).statuses, [15]);
+    // The other one has written nothing meanwhile.
+    assert!(world.job(2).notes.is_empty());
+}
+
+#[test]
+fn a_writing_job_continues_if_output_was_purged_meanwhile() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[file(9, GUEST, 50)]);
+    write(&mut world, 1, 60);
+    world.advance(1.0);
+    count(&mut world, &[]);
+    world.advance(1.0);
+    assert!(world.job(1).notes.is_empty());
+    assert_eq!(world.counts, 0);
+}
+
+#[test]
+fn sums_are_right_after_a_restart() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[]);
+    submit_as(&mut world, GUEST, 2);
+    write(&mut world, 1, 40);
+    write(&mut world, 2, 30);
+    restart_service(&mut world);
+    submit_as(&mut world, GUEST, 3);
+    // The running jobs are measured, not counted, whether they end meanwhile or not.
+    world.advance(1.0);
+    world.end_process(0, exited(0));
+    world.run();
+    assert!(world.job(1).is_released);
+    count(
+        &mut world,
+        &[file(1, GUEST, 40), file(2, GUEST, 30), file(9, GUEST, 30)],
+    );
+    assert_eq!(world.answers(3), ["start"]);
+    write(&mut world, 3, 1);
+    world.advance(10.0);
+    count(&mut world, &[file(1, GUEST, 40), file(9, GUEST, 30)]);
+    assert!(world.job(3).notes[0].starts_with("the stored output of user 1001 has 101 bytes"));
+}
+
+#[test]
+fn sparse_files_of_any_length_are_added_up() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[file(8, GUEST, u64::MAX), file(9, GUEST, 1)]);
+    count(&mut world, &[file(9, GUEST, 1)]);
+    for _ in 0..2 {
+        let service = world.service_mut();
+        service.take_output_size(JobId::new(1), u64::MAX);
+    }
+    world.run_service();
+    count(&mut world, &[file(9, GUEST, u64::MAX)]);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn counts_take_a_part_of_the_time() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    world.advance(2.0);
+    count(&mut world, &[file(9, GUEST, 150)]);
+    assert_eq!(world.counts, 0);
+    world.advance(17.0);
+    assert_eq!(world.counts, 0);
+    world.advance(1.0);
+    count(&mut world, &[file(9, GUEST, 150)]);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn jobs_without_retained_output_and_the_owners_have_no_limit() {
+    let mut world = world_with_guests();
+    submit(&mut world, 1, 1);
+    let file = json!({"type": "file", "path": "out"});
+    let options = json!({"output": {"stdout": file, "stderr": file}});
+    let spec = with_options(jobspec(1, &["true"]), &options);
+    world.submit_as(GUEST, 2, spec, Some(resources(1)));
+    set_up(&mut world);
+    write(&mut world, 1, 1000);
+    world.advance(1.0);
+    assert_eq!(world.counts, 0);
+    assert_eq!(
+        (world.answers(1), world.answers(2)),
+        (vec!["start"], vec!["start"])
+    );
+}
+
+#[test]
+fn a_job_starts_when_there_is_space_for_its_output() {
+    let mut world = world_with_reserve();
+    world.free_space = 799;
+    submit(&mut world, 1, 1);
+    let options = json!({"output": {"stdout": {"type": "file", "path": "out"}}});
+    let spec = with_options(jobspec(1, &["true"]), &options);
+    world.submit(2, spec, Some(resources(1)));
+    world.run();
+    assert_eq!(held_starts(&mut world), 1);
+    assert_eq!(world.answers(1), ["exception"]);
+    assert_eq!(world.answers(2), ["start"]);
+    let note = "the job starts when there is space for its output: less than 800 bytes are free \
+                (`penstock.exec.output-reserve`)";
+    assert_eq!(
+        world.job(1).warnings,
+        [("exec".to_owned(), note.to_owned())]
+    );
+    let low = "799 bytes are free for output, less than 800 (`penstock.exec.output-reserve`): jobs whose output is stored \
+               do not start, and those that write most are ended";
+    // A little more is not enough, and nothing is reported again.
+    for free in [799, 899] {
+        world.free_space = free;
+        world.advance(1.0);
+        world.run();
+        assert_eq!(held_starts(&mut world), 1);
+    }
+    world.free_space = 900;
+    world.advance(1.0);
+    world.run();
+    assert_eq!(held_starts(&mut world), 0);
+    assert_eq!(world.answers(1), ["exception", "start"]);
+    assert_eq!(
+        world.logged,
+        [low, "900 bytes are free for output: jobs start"]
+    );
+    assert_eq!(world.job(1).warnings.len(), 1);
+}
+
+#[test]
+fn a_held_job_can_be_cancelled() {
+    let mut world = world_with_reserve();
+    world.free_space = 0;
+    submit(&mut world, 1, 1);
+    world.run();
+    world.cancel(1);
+    world.run();
+    assert!(world.job(1).is_released);
+    assert_eq!(held_starts(&mut world), 0);
+}
+
+#[test]
+fn the_largest_writers_are_ended_when_space_runs_out() {
+    let mut world = world_with_reserve();
+    for id in 1..=4 {
+        submit(&mut world, id, 1);
+        world.run();
+    }
+    world.advance(1.0);
+    world.free_space = 500;
+    for (id, bytes) in [(1, 5), (2, 40), (3, 30)] {
+        write(&mut world, id, bytes);
+    }
+    world.advance(1.0);
+    world.run();
+    let is_ended = |world: &World, id| world.job(id).statuses == [15];
+    assert_eq!(
+        [1, 2, 3, 4].map(|id| is_ended(&world, id)),
+        [false, true, false, false]
+    );
+    let note = "less than 800 bytes are free for output (`penstock.exec.output-reserve`), and this job was writing most: send \
+                its output to a file with `--output`";
+    assert_eq!(world.job(2).notes, [note]);
+    write(&mut world, 3, 30);
+    world.advance(1.0);
+    world.run();
+    assert_eq!(
+        [1, 3, 4].map(|id| is_ended(&world, id)),
+        [false, true, false]
+    );
+}
+
+#[test]
+fn a_writer_is_found_although_another_job_is_measured_before_it() {
+    let mut world = world_with_reserve();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.advance(0.5);
+    submit(&mut world, 2, 1);
+    world.run();
+    write(&mut world, 1, 5);
+    write(&mut world, 2, 1000);
+    world.free_space = 0;
+    // The second job is measured by itself half a second later, when the disk is full and nothing is written.
+    world.advance(0.5);
+    world.run();
+    assert_eq!([1, 2].map(|id| world.job(id).notes.len()), [0, 1]);
+}
+
+#[test]
+fn output_of_an_earlier_service_is_not_written_now() {
+    let mut world = world_with_reserve();
+    submit(&mut world, 1, 1);
+    world.run();
+    write(&mut world, 1, 1000);
+    world.free_space = 0;
+    restart_service(&mut world);
+    world.advance(1.0);
+    world.run();
+    world.advance(1.0);
+    world.run();
+    assert!(world.job(1).notes.is_empty());
+    write(&mut world, 1, 1);
+    world.advance(1.0);
+    world.run();
+    assert_eq!(world.job(1).notes.len(), 1);
+}
