@@ -165,7 +165,7 @@ fn copies_that_would_differ_in_what_the_instance_reads_are_rejected() {
     let (errnum, text) = reject(&empty);
     assert_eq!(
         (errnum, text.as_str()),
-        (22, "count 0 is out of range: expected 1 to 10000000")
+        (22, "count 0 is out of range: expected 1 to 3000000")
     );
     let (errnum, text) = reject(&json!({"jobspec": spec, "cc": "0-4294967294"}));
     assert_eq!(errnum, 22);

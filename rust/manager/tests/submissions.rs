@@ -1024,6 +1024,59 @@ fn errors_of_independent_submissions_are_cut_and_hardly_stored() {
 }
 
 #[test]
+fn reasons_of_independent_submissions_have_a_total_length() {
+    let mut bench = Bench::new();
+    // Two of three are invalid, with reasons of a thousand bytes each.
+    let invalid = with_long_queues(1, 2000).remove(0);
+    let jobs: Vec<_> = (0..JOBS)
+        .map(|number| match number % 3 {
+            0 => named("x"),
+            _ => invalid.clone(),
+        })
+        .collect();
+    let list = json!({"token": "a", "independent": true, "jobs": jobs});
+    let out = submit_all(&mut bench, &list);
+    let response = responses(&out, "job-ingest.submit")[0];
+    let length = response.payload.as_deref().map_or(0, <[u8]>::len);
+    assert!(length < (1 << 20) + JOBS * 110, "{length}");
+    let stored = stored_bytes(&bench).unwrap();
+    assert!(stored < 300_000, "{stored}");
+    // A repetition tells which ones are invalid, too.
+    let results = |out: &[Message]| body(responses(out, "job-ingest.submit")[0])["results"].clone();
+    let (first, second) = (results(&out), results(&submit_all(&mut bench, &list)));
+    let left_out =
+        "invalid; the reason is left out, since those of the list are too long: submit it alone";
+    for number in 0..JOBS {
+        let is_valid = number % 3 == 0;
+        assert_eq!(first[number]["ids"].is_array(), is_valid, "{number}");
+        assert_eq!(first[number]["ids"], second[number]["ids"]);
+        assert_eq!(second[number]["error"].is_string(), !is_valid, "{number}");
+    }
+    assert!(
+        first[1]["error"].as_str().unwrap().starts_with("queue"),
+        "{}",
+        first[1]
+    );
+    assert_eq!(
+        [&first[JOBS - 1]["error"], &second[JOBS - 1]["error"]],
+        [left_out; 2]
+    );
+}
+
+#[test]
+fn a_request_has_as_many_jobs_as_a_response_can_name() {
+    let mut bench = Bench::new();
+    let (errnum, text) = rejection(&submit_as(&mut bench, "client", &copies(3_000_001)));
+    let expected = "count 3000001 is out of range: expected 1 to 3000000";
+    assert_eq!((errnum, text.as_str()), (22, expected));
+    let jobs = [copies(1), copies(3_000_000)];
+    let (_, text) = rejection(&submit_all(&mut bench, &json!({ "jobs": jobs })));
+    let expected = "no job is submitted: jobs[1]: expected at most 3000000 jobs in a request";
+    assert_eq!(text, expected);
+    assert_eq!(total(&mut bench), 0);
+}
+
+#[test]
 fn no_job_of_a_list_is_added_after_an_invalid_one() {
     let mut bench = Bench::new();
     let mut jobs = vec![named("a"); 3 * JOBS];

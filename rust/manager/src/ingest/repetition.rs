@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use penstock_flux::job_ingest::{SubmitPartRequest, SubmitResultsText};
 use penstock_flux::{RequestError, errno};
 
-use super::results::{StoredResult, copies};
+use super::results::{REASON_LEFT_OUT, StoredResult, copies};
 use super::token::{ListDigest, Token};
 
 /// The time without a part after which a submission in parts is discarded, in seconds.
@@ -66,6 +66,7 @@ impl Repetition {
                     response.end_ids();
                 }
                 StoredResult::Error(text) => response.push_error(&text),
+                StoredResult::Rejected(_) => response.push_error(REASON_LEFT_OUT),
             }
         }
         if !part.more {
@@ -76,6 +77,12 @@ impl Repetition {
 
     fn next_result(&mut self) -> Option<StoredResult> {
         let result = self.left.pop_front()?;
+        if let StoredResult::Rejected(count) = result {
+            if count > 1 {
+                self.left.push_front(StoredResult::Rejected(count - 1));
+            }
+            return Some(StoredResult::Rejected(1));
+        }
         if let StoredResult::Each(id, count) = result {
             if count > 1 {
                 let left = StoredResult::Each(id.successor(), count - 1);

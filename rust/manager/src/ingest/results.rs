@@ -45,6 +45,8 @@ pub(super) enum StoredResult {
     Each(JobId, usize),
     /// The reason, cut by [`StoredResult::error`].
     Error(String),
+    /// In the store alone: rejected submissions that follow each other, whose reasons are not kept.
+    Rejected(usize),
 }
 
 /// The greatest length of a reason in the store: a token keeps it for a day.
@@ -55,6 +57,10 @@ impl StoredResult {
         Self::Error(cut(reason, MAX_STORED_REASON_BYTES))
     }
 }
+
+/// The reason in a response for a rejected submission whose own reason is left out.
+pub(super) const REASON_LEFT_OUT: &str =
+    "invalid; the reason is left out, since those of the list are too long: submit it alone";
 
 /// The results of a list, with few entries: it may have a million jobs.
 #[derive(Debug, Default)]
@@ -76,6 +82,10 @@ impl Results {
             (StoredResult::Ids(id, 1), _) => {
                 self.list.push(StoredResult::Each(id, 1));
                 Some(id.successor())
+            }
+            (StoredResult::Rejected(more), Some(StoredResult::Rejected(count))) => {
+                *count += more;
+                None
             }
             (result, _) => {
                 self.list.push(result);
@@ -105,6 +115,9 @@ impl From<StoredJobs> for Accepted {
                         ids.map(|id| SubmitResult::Ids(vec![id])).collect()
                     }
                     StoredResult::Error(error) => vec![SubmitResult::Error(error)],
+                    StoredResult::Rejected(count) => {
+                        vec![SubmitResult::Error(REASON_LEFT_OUT.to_owned()); count]
+                    }
                 });
                 Self::Many(results.collect())
             }

@@ -7,6 +7,7 @@ use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
     SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText,
 };
+use penstock_flux::limits::MAX_FRAME_BYTES;
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Json, Payload as _, RequestError, errno};
 use penstock_idset::IdSet;
@@ -18,7 +19,7 @@ use penstock_wire::Message;
 use super::invalid::InvalidEntries;
 use super::reason::cut_error;
 use super::repetition::{PART_TIMEOUT_S, no_such_submission};
-use super::results::{Results, StoredJobs, StoredResult};
+use super::results::{REASON_LEFT_OUT, Results, StoredJobs, StoredResult};
 use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
 use crate::authorize;
 use crate::census::Census;
@@ -36,6 +37,16 @@ use crate::state::State;
 
 /// The greatest number of jobs that one submission may make.
 const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
+
+/// The greatest number of jobs in a request: the response, which has the id of each, is to fit a frame.
+const MAX_JOBS_PER_REQUEST: u64 = 3_000_000;
+/// The greatest length of an id in a response, with a comma.
+const MAX_ID_BYTES: u64 = 20;
+
+const _: () = assert!(MAX_JOBS_PER_REQUEST * MAX_ID_BYTES < MAX_FRAME_BYTES as u64);
+
+/// The length of all reasons in the response for a list of independent submissions. Further ones are left out.
+const MAX_REASONS_BYTES: usize = 1 << 20;
 
 /// The length of a jobspec in a request that takes as long as a job, in bytes.
 const BYTES_PER_JOB: usize = 256;
@@ -234,6 +245,10 @@ pub(super) struct Submission {
     block: (JobId, u64),
     /// The number of accepted jobs, those included that are only checked.
     pub(super) accepted: u64,
+    /// The number of those in the response to the request whose submissions are accepted now.
+    accepted_of_request: u64,
+    /// The length of the reasons in the response for a list of independent submissions.
+    reasons_bytes: usize,
     /// The same by queue and state.
     tally: Vec<(Option<String>, State, u64)>,
 }
@@ -264,6 +279,8 @@ impl Submission {
             hidden: 0,
             block: (JobId::default(), 0),
             accepted: 0,
+            accepted_of_request: 0,
+            reasons_bytes: 0,
             tally: Vec::new(),
         }
     }
@@ -419,16 +436,8 @@ impl Submission {
             Some(ids) => ids.len(),
             None => submission.count.unwrap_or(1),
         };
-        if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
-            let text =
-                format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
-            return Err(RequestError::invalid(text));
-        }
+        self.check_count(count)?;
         quota::check_jobs(cx, sender, count)?;
-        if self.parts.is_some() && self.accepted.saturating_add(count) > MAX_JOBS_PER_SUBMISSION {
-            let text = format!("expected at most {MAX_JOBS_PER_SUBMISSION} jobs in all parts");
-            return Err(RequestError::invalid(text));
-        }
         let text = jobspec_text(submission, sender)?;
         let template = ids
             .map(|ids| {
@@ -444,6 +453,7 @@ impl Submission {
             // Further jobs of the list are checked against the limits of the user together with these.
             cx.jobs.count_active(userid, count);
             self.accepted += count;
+            self.accepted_of_request += count;
             if self.form == ResponseForm::Part {
                 self.response.push_error(NOT_SUBMITTED);
             }
@@ -493,6 +503,24 @@ impl Submission {
         match self.ranges.last_mut() {
             Some((_, end)) if end.successor() == first => *end = last,
             _ => self.ranges.push((first, last)),
+        }
+        Ok(())
+    }
+
+    /// Checks the number of jobs of one submission, and of all so far.
+    fn check_count(&self, count: u64) -> Result<(), RequestError> {
+        if !(1..=MAX_JOBS_PER_REQUEST).contains(&count) {
+            let text =
+                format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_REQUEST}");
+            return Err(RequestError::invalid(text));
+        }
+        if self.accepted_of_request.saturating_add(count) > MAX_JOBS_PER_REQUEST {
+            let text = format!("expected at most {MAX_JOBS_PER_REQUEST} jobs in a request");
+            return Err(RequestError::invalid(text));
+        }
+        if self.accepted.saturating_add(count) > MAX_JOBS_PER_SUBMISSION {
+            let text = format!("expected at most {MAX_JOBS_PER_SUBMISSION} jobs in all parts");
+            return Err(RequestError::invalid(text));
         }
         Ok(())
     }
@@ -567,6 +595,7 @@ impl Submission {
     /// Counts accepted jobs.
     fn count(&mut self, copies: &Copies, count: u64) {
         self.accepted += count;
+        self.accepted_of_request += count;
         let (queue, state) = (&copies.record().spec().queue, copies.record().state());
         let mut entries = self.tally.iter_mut();
         match entries.find(|(of, in_state, _)| of == queue && *in_state == state) {
@@ -632,13 +661,23 @@ impl Submission {
 
     /// Records the error of one submission of a list.
     fn reject_text(&mut self, position: u32, error: RequestError) {
-        if self.form != ResponseForm::Many {
-            self.response.push_error(&error.text);
+        match self.form {
+            ResponseForm::Independent => return self.reject_independent(&error.text),
+            ResponseForm::Many => {}
+            _ => self.response.push_error(&error.text),
         }
-        if self.form == ResponseForm::Independent {
-            self.results.push(StoredResult::error(&error.text));
+        self.invalid.add(position, error);
+    }
+
+    /// Records the error of a submission that does not affect the others. A list may have 10 million of them.
+    fn reject_independent(&mut self, reason: &str) {
+        self.reasons_bytes = self.reasons_bytes.saturating_add(reason.len());
+        if self.reasons_bytes <= MAX_REASONS_BYTES {
+            self.response.push_error(reason);
+            self.results.push(StoredResult::error(reason));
         } else {
-            self.invalid.add(position, error);
+            self.response.push_error(REASON_LEFT_OUT);
+            self.results.push(StoredResult::Rejected(1));
         }
     }
 
@@ -662,6 +701,7 @@ impl Submission {
         if *left > 0 || is_last {
             return;
         }
+        self.accepted_of_request = 0;
         let payload = self.response.take_part_payload();
         if let Some((request, _)) = parts.open.pop_front()
             && !request.is_noresponse()
