@@ -51,6 +51,13 @@ impl Slice {
         }
     }
 
+    /// Whether the slice has elements at or after this position, or counts from the end.
+    fn goes_beyond(&self, length: usize) -> bool {
+        let is_beyond = |at: i64| usize::try_from(at).map_or(true, |at| at > length);
+        let bounds = [self.start, self.stop].into_iter().flatten();
+        bounds.into_iter().any(is_beyond) || (self.stride < 0 && self.start.is_none())
+    }
+
     fn of<T: Copy>(&self, items: &[T]) -> Vec<T> {
         let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let (low, high) = if self.stride > 0 {
@@ -85,15 +92,23 @@ impl Slice {
 
 /// `job-manager.history.get`.
 pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) -> Handled {
-    let HistoryRequest { slice, .. } = request.payload()?;
-    let slice = Slice::parse(&slice)?;
+    let HistoryRequest { slice: given, .. } = request.payload()?;
+    let slice = Slice::parse(&given)?;
     // The usual slice is of the newest: the others need not be looked at.
     let max = match (slice.start.unwrap_or(0), slice.stop) {
         (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),
         _ => None,
     };
-    let max = max.unwrap_or(usize::MAX).min(MAX_HISTORY_JOBS);
-    let ids: Vec<JobId> = cx.read_store(|store| store.ids_of_user(user.userid(), max));
+    let max = max.unwrap_or(usize::MAX).min(MAX_HISTORY_JOBS + 1);
+    let mut ids: Vec<JobId> = cx.read_store(|store| store.ids_of_user(user.userid(), max));
+    if ids.len() > MAX_HISTORY_JOBS && slice.goes_beyond(MAX_HISTORY_JOBS) {
+        let text = format!(
+            "slice `{given}` goes beyond the {MAX_HISTORY_JOBS} newest jobs of user {}: lists show the others",
+            user.userid()
+        );
+        return Err(RequestError::invalid(text));
+    }
+    ids.truncate(MAX_HISTORY_JOBS);
     let jobs = slice.of(&ids);
     Ok(Reply::of(&HistoryResponse { jobs }))
 }
