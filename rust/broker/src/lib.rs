@@ -418,7 +418,7 @@ impl Router {
             request.push_route(&peer.uuid);
             request.push_route(&self.uuid);
             if peer.location == Location::Outside
-                && let Some(fault) = find_fault(&request)
+                && let Some(fault) = find_fault(&request).or_else(|| find_wanted_response(&request))
             {
                 if !request.is_noresponse() {
                     self.answer(&request, errno::EPROTO, &fault, outbox);
@@ -700,6 +700,12 @@ fn find_fault(message: &Message) -> Option<String> {
         format!("invalid JSON: {}", find_text_fault(payload)?)
     };
     Some(format!("{}: {fault}", message.topic()))
+}
+
+/// Describes the fault of a client's `disconnect` that wants a response: no service answers one.
+fn find_wanted_response(request: &Message) -> Option<String> {
+    let is_fault = request.method() == topic::DISCONNECT && !request.is_noresponse();
+    is_fault.then(|| format!("{}: expected a request without a response", request.topic()))
 }
 
 #[cfg(test)]

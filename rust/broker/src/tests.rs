@@ -194,6 +194,21 @@ fn services_are_notified_of_the_disconnect_of_their_clients() {
 }
 
 #[test]
+fn a_disconnect_that_wants_a_response_gets_an_error() {
+    let mut router = router();
+    let request = Message::request("echo.disconnect", "{}").with_matchtag(7);
+    let (peer, response) = one(router.route(3, vec![request.clone()]));
+    assert_eq!((peer, response.matchtag), (3, 7));
+    assert_eq!(response.errnum(), errno::EPROTO);
+    let text = "echo.disconnect: expected a request without a response";
+    assert_eq!(response.error_text().as_deref(), Some(text));
+    // Without one, a client may cancel its requests.
+    let request = request.with_matchtag(0).with_flags(NORESPONSE);
+    let (peer, arrived) = one(router.route(3, vec![request]));
+    assert_eq!((peer, arrived.topic()), (2, "echo.disconnect"));
+}
+
+#[test]
 fn a_response_with_a_stale_or_forged_route_is_dropped() {
     let mut router = router();
     let (_, arrived) = one(router.route(3, vec![Message::request("echo.hello", "{}")]));

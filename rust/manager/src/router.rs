@@ -474,6 +474,9 @@ impl Manager {
     /// Calls a method, if its route permits it to the sender.
     fn call(&mut self, route: &Route, request: Request<'_>) -> Handled {
         let message = request.message;
+        if let Access::Role(caller, _) = route.access {
+            authorize::check(caller, &self.cx.settings, request)?;
+        }
         if route.mode == Mode::Streaming {
             if message.is_noresponse() {
                 // A guest does not write into the log.
@@ -488,10 +491,7 @@ impl Manager {
         }
         let cx = &mut self.cx;
         match route.access {
-            Access::Role(caller, handler) => {
-                authorize::check(caller, &self.cx.settings, request)?;
-                handler(self, request)
-            }
+            Access::Role(_, handler) => handler(self, request),
             Access::Rows(handler) => {
                 let visible = authorize::visible_jobs(&self.cx.settings, request.sender);
                 handler(self, request, visible)

@@ -601,3 +601,16 @@ fn requests_are_counted_with_and_without_a_limit() {
         assert_eq!(requested(&mut bench), 1);
     }
 }
+
+#[test]
+fn a_guest_without_permission_gets_no_advice_about_flags() {
+    let mut bench = Bench::new();
+    for topic in ["job-manager.events-journal", "job-manager.sched-hello"] {
+        for flags in [0, STREAMING] {
+            let out = bench.request_as("guest", 1001, topic, &json!({}), flags);
+            assert_eq!(rejection(&out).0, 1, "{topic}");
+        }
+        let out = bench.request_as("owner", OWNER, topic, &json!({}), 0);
+        assert_eq!(rejection(&out).0, 71, "{topic}");
+    }
+}
