@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import __version__
 from penstock._core import Batch, Decoder, Message, service_roles, topic
 from penstock.client import Client
 from penstock.errors import RpcError
@@ -186,3 +187,42 @@ def test_a_guest_reads_of_the_configuration_only_what_its_jobs_depend_on(site):
                 guest.rpc("attr.get", {"name": name})
             assert caught.value.errno == errno.EPERM
         assert guest.rpc("attr.get", {"name": "size"})["value"] == "1"
+
+
+def test_statistics_for_guests_are_counts_and_states(site):
+    with Client(site.uri) as owner:
+        names = [row["name"] for row in owner.services()]
+        states = set(owner.stats("job-manager")["states"])
+    os.seteuid(GUEST)
+    try:
+        guest = Client(site.uri)
+    finally:
+        os.seteuid(0)
+    rejected = {}
+    with guest:
+        for name in names:
+            try:
+                stats = guest.stats(name)
+            except RpcError as error:
+                rejected[name] = error.errno
+                continue
+            # The scheduler's state, the name of the execution service, the version, and ranks.
+            known = {"ready", "job-exec", __version__, "0", *states}
+            assert set(_texts(stats)) <= known, (name, stats)
+            assert "pid" not in json.dumps(stats), (name, stats)
+            assert set(stats.get("queues", {})) <= {"batch"}
+    # `job-shell` has requests about standard input alone.
+    assert rejected.pop("job-shell") == errno.ENOSYS
+    assert rejected == dict.fromkeys(("job-exec", "sched", "feasibility"), errno.EPERM)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts among the values of a document."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value

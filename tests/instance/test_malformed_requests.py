@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -179,6 +181,21 @@ def test_the_execution_service_rejects_malformed_requests_by_topic_and_key(start
         with pytest.raises(RpcError, match=r"job-exec\.shrink: `ranks`: "):
             client.rpc("job-exec.shrink", body)
         assert client.rpc("job-exec.ping", {"seq": 1})["seq"] == 1
+
+
+def test_a_start_request_with_an_empty_jobspec_fails_its_job_alone(start):
+    r = {
+        "version": 1,
+        "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}], "nodelist": ["a"]},
+    }
+    request = {"id": 1, "userid": os.geteuid(), "jobspec": {}, "reattach": False, "R": r}
+    with start() as instance, Client(instance.uri, timeout=60) as client:
+        (raised, released) = itertools.islice(client.stream("job-exec.start", request), 2)
+        assert (raised["type"], released["type"]) == ("exception", "release")
+        assert raised["data"]["severity"] == 0
+        assert "expected the key `version`" in raised["data"]["note"]
+        assert client.rpc("job-exec.ping", {"seq": 1})["seq"] == 1
+        assert instance.penstock("run", "true").returncode == 0
 
 
 def test_text_that_is_no_json_is_rejected_with_the_byte():

@@ -154,6 +154,21 @@ def unfinished_lists(uri: str, number: int) -> None:
     _exchange(uri, requests)
 
 
+def invalid_lists(uri: str, number: int) -> None:
+    """Lists of 5,000 jobspecs with long errors and a valid one; every second one is independent."""
+    invalid = from_command(["true"], environment={}, cwd="/", setattr={"queue": "x" * 200})
+    jobs = [*[{"jobspec": invalid}] * 5000, {"jobspec": SPEC}]
+    requests = [
+        Message.request(
+            "job-ingest.submit",
+            {"token": f"{number}-{tag}", "independent": tag % 2 == 0, "jobs": jobs},
+            matchtag=tag,
+        )
+        for tag in range(1, 9)
+    ]
+    _exchange(uri, requests)
+
+
 def long_names(uri: str, number: int) -> None:
     """Jobs with names as long as is permitted, and lists of them."""
     with Client(uri, timeout=TIMEOUT_S) as client:
@@ -307,6 +322,7 @@ ATTACKS: list[Attack] = [
     repeated_keys,
     many_copies,
     unfinished_lists,
+    invalid_lists,
     long_names,
     unfinished_frames,
     large_jobspecs,
