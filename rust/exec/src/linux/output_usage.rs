@@ -17,6 +17,8 @@ use crate::types::JobId;
 
 /// The files that one step of a count looks at: some milliseconds if none is in the cache.
 const FILES_PER_STEP: usize = 128;
+/// Allocated bytes that every file may have, whatever its size: those of its last block, or ahead of writes.
+const MAX_SMALL_FILE_BYTES: u64 = 64 << 10;
 /// The unit of the blocks of a file (`stat(2)`).
 const BLOCK_BYTES: u64 = 512;
 
@@ -28,8 +30,11 @@ pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {
 /// The size of a file, or half of what is allocated for it if that is more: a task can allocate space beyond the end, and
 /// a file system may do the same ahead of writes, up to the size again.
 pub(super) fn stored_bytes(file: &Metadata) -> u64 {
-    file.len()
-        .max(file.blocks().saturating_mul(BLOCK_BYTES) / 2)
+    let allocated = file.blocks().saturating_mul(BLOCK_BYTES);
+    if allocated <= MAX_SMALL_FILE_BYTES {
+        return file.len();
+    }
+    file.len().max(allocated / 2)
 }
 
 /// The bytes that users can write to the file system of a directory; without a limit if they are not known.
@@ -71,4 +76,68 @@ fn guests_file(entry: &DirEntry) -> Option<OutputFile> {
         user: file.gid(),
         bytes: stored_bytes(&file),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, write};
+
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    #[test]
+    fn a_count_finds_the_files_of_guests_in_steps() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        for job in 1..=300 {
+            write(path(&format!("{job}.stdout")), "four").expect("written");
+            write(path(&format!("{job}.stderr")), "").expect("written");
+        }
+        for name in ["reaper.log", "1.other", "x.stdout", ".empty"] {
+            write(path(name), "text").expect("written");
+        }
+        if geteuid().is_root() {
+            for job in 1..=200 {
+                let file = File::open(path(&format!("{job}.stdout"))).expect("opened");
+                mark(&file, 1001).expect("only root can do that");
+            }
+        }
+        let mut count = OutputCount::new(directory.path()).expect("a directory");
+        let mut steps = 0;
+        let mut found = Vec::new();
+        while let Some(files) = count.step().expect("readable") {
+            steps += 1;
+            found.extend(files);
+        }
+        assert_eq!(steps, 604_usize.div_ceil(FILES_PER_STEP));
+        if geteuid().is_root() {
+            assert!(found.iter().all(|file| file.user == 1001));
+            let mut jobs: Vec<_> = found.iter().map(|file| file.job.get()).collect();
+            jobs.sort_unstable();
+            assert!(jobs.into_iter().eq(1..=200));
+            assert_eq!(found.iter().map(|file| file.bytes).max(), Some(4));
+        }
+    }
+
+    #[test]
+    fn allocated_space_beyond_the_end_counts() {
+        let file = tempfile::tempfile().expect("a file");
+        let size = |file: &File| stored_bytes(&file.metadata().expect("metadata"));
+        assert_eq!(size(&file), 0);
+        if fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 1 << 20).is_ok() {
+            assert_eq!(file.metadata().expect("metadata").len(), 0);
+            assert!(size(&file) >= 1 << 19);
+        }
+        file.set_len(1 << 40).expect("a sparse file");
+        assert_eq!(size(&file), 1 << 40);
+    }
+
+    #[test]
+    fn free_space_is_known_for_a_directory_only() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(free_bytes(directory.path()) < u64::MAX);
+        assert_eq!(free_bytes(&directory.path().join("missing")), u64::MAX);
+    }
 }
