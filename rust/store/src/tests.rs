@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, StatementStatus};
 
 use super::*;
 
@@ -47,6 +47,20 @@ fn the_removal_of_a_jobspec_reads_no_jobs() {
         .unwrap();
     assert!(steps.iter().any(|step| step == "Delete"), "{steps:?}");
     assert!(!steps.iter().any(|step| step == "Next"), "{steps:?}");
+}
+
+#[test]
+fn a_statement_is_prepared_once_whatever_the_ends_of_its_range() {
+    let store = Store::in_memory().unwrap();
+    let statement = store
+        .database
+        .connection()
+        .prepare(common_events::DELETE_UNUSED);
+    let mut statement = statement.unwrap();
+    for range in [[1, 2, 0], [7, 9, 0]] {
+        assert_eq!(statement.execute(range), Ok(0));
+    }
+    assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
 }
 
 #[test]
