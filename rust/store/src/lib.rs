@@ -27,10 +27,14 @@ mod ended;
 mod error;
 mod file;
 mod generation;
+mod ids;
 mod log_space;
 pub mod maintenance;
 mod old_log;
+mod open_submissions;
+mod purge;
 mod records;
+mod resource_events;
 mod schema;
 mod space;
 mod submissions;
@@ -580,153 +584,6 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Removes jobs: their records, R, events and standard input. Their jobspecs stay, as other jobs may share them. The jobs are
-    /// remembered as purged until [`Store::forget_purged`]. Returns the key of the jobspec of each.
-    ///
-    /// Jobs whose ids follow each other, as those of a submission do, are removed together.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn remove_jobs(&mut self, ids: &[JobId]) -> Result<Vec<(JobId, i64)>, Error> {
-        let what = "cannot remove jobs";
-        let wrap = |source: rusqlite::Error| Error::new(what, &source);
-        let mut specs = Vec::with_capacity(ids.len());
-        for run in runs(ids) {
-            self.database.write(
-                what,
-                "INSERT OR IGNORE INTO purged_jobs SELECT id FROM jobs WHERE id BETWEEN ? AND ?",
-                run,
-            )?;
-            for sql in [
-                "DELETE FROM events WHERE job BETWEEN ? AND ?",
-                "DELETE FROM inputs WHERE job BETWEEN ? AND ?",
-            ] {
-                self.database.write(what, sql, run)?;
-            }
-            let sql = "DELETE FROM jobs WHERE id BETWEEN ? AND ? RETURNING id, spec";
-            let mut statement = self
-                .database
-                .connection()
-                .prepare_cached(sql)
-                .map_err(wrap)?;
-            let removed = statement.query_map(run, |row| {
-                let id: i64 = row.get(0)?;
-                Ok((JobId::new(id.cast_unsigned()), row.get(1)?))
-            });
-            let removed: rusqlite::Result<Vec<_>> = removed.and_then(Iterator::collect);
-            specs.extend(removed.map_err(wrap)?);
-            drop(statement);
-        }
-        self.remove_unused_common_events(runs(ids))?;
-        Ok(specs)
-    }
-
-    /// Marks the jobs with ids from `first` to `last` as those of a submission that is not complete, until
-    /// [`close_submission`](Self::close_submission). A greater `last` replaces the one before.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn open_submission(&mut self, first: JobId, last: JobId) -> Result<(), Error> {
-        self.database
-            .write(
-                "cannot open a submission",
-                "INSERT OR REPLACE INTO open_submissions VALUES (?, ?)",
-                [key(first), key(last)],
-            )
-            .map(drop)
-    }
-
-    /// Completes the submission of the jobs from `first` on.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn close_submission(&mut self, first: JobId) -> Result<(), Error> {
-        self.database
-            .write(
-                "cannot close a submission",
-                "DELETE FROM open_submissions WHERE first = ?",
-                [key(first)],
-            )
-            .map(drop)
-    }
-
-    /// Removes a job of a submission that is not complete: no other module has data of it. Its jobspec stays, as other
-    /// jobs may share it. Returns its key.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn discard_job(&mut self, id: JobId) -> Result<Option<i64>, Error> {
-        let what = "cannot remove a job";
-        self.database
-            .write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
-        let sql = "DELETE FROM jobs WHERE id = ? RETURNING spec";
-        let spec = self.database.read(what, sql, [key(id)])?;
-        self.remove_unused_common_events([[key(id); 2]])?;
-        Ok(spec)
-    }
-
-    /// The ids of jobs before one, or of the last ones, `max` at most and the newest first, without those of submissions
-    /// that are not complete.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn ids_before(&self, before: Option<JobId>, max: usize) -> Result<Vec<JobId>, Error> {
-        let max = i64::try_from(max).unwrap_or(i64::MAX);
-        let before = before.map_or(i64::MAX, key);
-        self.select_ids(
-            "SELECT id FROM jobs WHERE id < ?1 AND NOT EXISTS \
-             (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) \
-             ORDER BY id DESC LIMIT ?2",
-            [before, max],
-        )
-    }
-
-    /// The ids of jobs of a user, `max` at most and the newest first, without those of submissions that are not complete.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn ids_of_user(&self, userid: u32, max: usize) -> Result<Vec<JobId>, Error> {
-        let max = i64::try_from(max).unwrap_or(i64::MAX);
-        self.select_ids(
-            "SELECT id FROM jobs WHERE userid = ?1 AND NOT EXISTS \
-             (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) \
-             ORDER BY id DESC LIMIT ?2",
-            [i64::from(userid), max],
-        )
-    }
-
-    /// The smallest id of a job in a range, without those of submissions that are not complete.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn first_id(&self, first: JobId, last: JobId) -> Result<Option<JobId>, Error> {
-        let bound = |id: JobId| i64::try_from(id.get()).unwrap_or(i64::MAX);
-        let ids = self.select_ids(
-            "SELECT id FROM jobs WHERE id BETWEEN ?1 AND ?2 AND NOT EXISTS \
-             (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) \
-             ORDER BY id LIMIT 1",
-            [bound(first), bound(last)],
-        )?;
-        Ok(ids.first().copied())
-    }
-
-    fn select_ids(&self, sql: &str, values: [i64; 2]) -> Result<Vec<JobId>, Error> {
-        let read =
-            |row: &rusqlite::Row<'_>| row.get(0).map(|id: i64| JobId::new(id.cast_unsigned()));
-        self.database
-            .connection()
-            .prepare_cached(sql)
-            .and_then(|mut statement| statement.query_map(values, read)?.collect())
-            .map_err(|source| Error::new("cannot read the ids of jobs", &source))
-    }
-
     /// Removes a jobspec to which no job refers any longer.
     ///
     /// # Errors
@@ -838,31 +695,6 @@ impl Store {
         Ok(last)
     }
 
-    /// The jobs that were removed, whose data outside of the store may still exist.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn purged_jobs(&self) -> Result<Vec<JobId>, Error> {
-        self.job_ids(
-            "cannot read the purged jobs",
-            "SELECT job FROM purged_jobs ORDER BY job",
-        )
-    }
-
-    /// Forgets removed jobs: they have no data outside of the store any longer.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn forget_purged(&mut self, ids: &[JobId]) -> Result<(), Error> {
-        let sql = "DELETE FROM purged_jobs WHERE job BETWEEN ? AND ?";
-        for run in runs(ids) {
-            self.database.write("cannot forget purged jobs", sql, run)?;
-        }
-        Ok(())
-    }
-
     fn job_ids(&self, what: &str, sql: &str) -> Result<Vec<JobId>, Error> {
         let wrap = |source: rusqlite::Error| Error::new(what, &source);
         let mut statement = self.database.connection().prepare(sql).map_err(wrap)?;
@@ -901,39 +733,6 @@ impl Store {
             lines.collect::<rusqlite::Result<String>>()
         };
         read().map_err(|source| Error::new("cannot read standard input", &source))
-    }
-
-    /// Appends an event of the resource service, such as drain and undrain.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn append_resource_event(&mut self, line: &str) -> Result<(), Error> {
-        self.database
-            .write(
-                "cannot write a resource event",
-                "INSERT INTO resource_events(line) VALUES (?)",
-                [line],
-            )
-            .map(drop)
-    }
-
-    /// The events of the resource service, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn resource_events(&self) -> Result<Vec<String>, Error> {
-        let wrap = |source: rusqlite::Error| Error::new("cannot read resource events", &source);
-        let mut statement = self
-            .database
-            .connection()
-            .prepare("SELECT line FROM resource_events ORDER BY seq")
-            .map_err(wrap)?;
-        let lines = statement
-            .query_map([], |row| row.get(0))
-            .and_then(Iterator::collect);
-        lines.map_err(wrap)
     }
 
     /// A value of the general key space, which excludes the keys of jobs.
@@ -996,12 +795,6 @@ impl Store {
             )
             .map(drop)
     }
-}
-
-/// Jobs as runs of ids that follow each other: the first and the last id of each.
-fn runs(ids: &[JobId]) -> impl Iterator<Item = [i64; 2]> {
-    let runs = ids.chunk_by(|one, next| one.get().checked_add(1) == Some(next.get()));
-    runs.filter_map(|run| Some([key(*run.first()?), key(*run.last()?)]))
 }
 
 #[cfg(test)]
