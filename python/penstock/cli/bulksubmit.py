@@ -21,6 +21,7 @@ from penstock.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock._core import IDset
     from penstock.rows import Submission
 
 SUMMARY = """Submit a job for each input, and print the ids.
@@ -33,6 +34,8 @@ In the command and in options `{}` stands for the input, `{0}`, `{1}` for that o
 is without extension, `{./}` without directory, `{./%}` without both, `{.//}` the directory; with a
 list: `{0.%}`. `{seq}` and `{seq1}` number the jobs from 0 and 1. Other braces stay as they are."""
 
+# The inputs that an error names.
+NAMED_INPUTS = 5
 DELIMITERS = (":::", ":::+", "::::", "::::+")
 # {{id}} is a template of the execution service, not a placeholder.
 PLACEHOLDER = re.compile(r"\{\{.*?\}\}|\{(?:(seq1?)|(\d*)(?:\.([^{}]+))?)\}")
@@ -140,16 +143,26 @@ def main(args: argparse.Namespace) -> int:
         return 0
     parser = _OptionParser(args)
     submissions: list[Submission] = []
+    inputs: list[str] = []
     for job in jobs:
         options = parser.parse(job.options)
         options.command = job.command
-        submissions += [
-            {"jobspec": spec, "urgency": options.urgency} for spec in joboptions.jobspecs(options)
-        ]
+        specs = joboptions.jobspecs(options)
+        submissions += [{"jobspec": spec, "urgency": options.urgency} for spec in specs]
+        inputs += [job.input] * len(specs)
     with Client() as client:
         feasibility.check(client, args, [job["jobspec"] for job in submissions])
-        ids = submit_jobs(client, submissions)
+        ids = submit_jobs(client, submissions, name=lambda at: _inputs_at(inputs, at))
         return follow(client, "bulksubmit", args, ids)
+
+
+def _inputs_at(inputs: list[str], positions: IDset) -> str:
+    """The inputs of the jobs at these positions."""
+    found = list(dict.fromkeys(inputs[at] for at in positions))
+    shown = ", ".join(f"`{text}`" for text in found[:NAMED_INPUTS])
+    more = len(found) - NAMED_INPUTS
+    word = "input" if len(found) == 1 else "inputs"
+    return f"{word} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 class _OptionParser:
@@ -174,10 +187,11 @@ class _OptionParser:
 
 
 class Job(NamedTuple):
-    """A job: the words of its options and of its command."""
+    """A job: the words of its options and of its command, and its inputs."""
 
     options: list[str]
     command: list[str]
+    input: str
 
 
 def _jobs(args: argparse.Namespace) -> Iterator[Job]:
@@ -191,7 +205,9 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
     attributes = ATTRIBUTES | {name: _evaluator(name, code) for name, code in args.define}
     for number, inputs in enumerate(combinations(sources)):
         filler = Filler(inputs, number, attributes)
-        yield Job([*map(filler.fill, args.words)], [*map(filler.fill, command or ["{}"])])
+        words = (args.words, command or ["{}"])
+        options, filled = ([*map(filler.fill, each)] for each in words)
+        yield Job(options, filled, " ".join(inputs))
 
 
 def _split(words: list[str]) -> tuple[list[str], list[tuple[str, list[str]]]]:

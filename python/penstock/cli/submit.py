@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentTypeError
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import SUBMIT_WAITABLE
+from penstock._core import SUBMIT_WAITABLE, IDset
 from penstock.cli import feasibility, joboptions
 from penstock.cli.progress import Progress
 from penstock.cli.rows import exit_code
 from penstock.cli.text import id_text, id_texts, json_text
 from penstock.client import Client
-from penstock.errors import UsageError
+from penstock.errors import JobspecError, RpcError, UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from penstock._core import IDset
     from penstock.rows import Submission
 
 SUMMARY = "Submit a job and print its id, one a line."
@@ -29,6 +29,10 @@ UNSUPPORTED = {
     "debug": "the events of a job are all logged, `penstock eventlog` shows them",
     "novalidate": "every jobspec is validated, what is invalid could not be run",
 }
+
+
+# The jobs that an error is about, by their positions in the list of a submission.
+POSITIONS = re.compile(r"(?<=[:;] )jobs(?:\[([\d,-]+)\](?=: )| from (\d+)(?= on were not checked))")
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +149,11 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         feasibility.check(client, args, specs)
         ids: Sequence[int]
-        if template is None or copies is None:
+        if copies is None:
             ids = submit(client, specs, args.urgency, args.flags, args.token)
+        elif template is None:
+            jobs = submissions(specs, args.urgency, args.flags)
+            ids = submit_jobs(client, jobs, args.token, copy_namer(args, copies))
         else:
             ids = submit_copies(client, template, copies, args)
         return follow(client, "submit", args, ids)
@@ -169,16 +176,57 @@ def submit(
     token: str | None = None,
 ) -> list[int]:
     """Submits jobspecs in one request; returns the ids."""
-    jobs: list[Submission] = [
-        {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
-    ]
-    return submit_jobs(client, jobs, token)
+    return submit_jobs(client, submissions(specs, urgency, flags), token)
 
 
-def submit_jobs(client: Client, jobs: list[Submission], token: str | None = None) -> list[int]:
-    """Submits jobs in one request; returns the ids."""
+def submissions(specs: list[dict[str, Any]], urgency: int, flags: int = 0) -> list[Submission]:
+    """The submission of each jobspec."""
+    return [{"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs]
+
+
+def submit_jobs(
+    client: Client,
+    jobs: list[Submission],
+    token: str | None = None,
+    name: Callable[[IDset], str] | None = None,
+) -> list[int]:
+    """Submits jobs in one request; returns the ids.
+
+    Args:
+        client: the client.
+        jobs: the jobs.
+        token: of the submission.
+        name: names the jobs at these positions as the user knows them, for errors.
+
+    Raises:
+        JobspecError: a job cannot be sent.
+        RpcError: the instance rejects the jobs.
+    """
     if len(jobs) == 1:
         job = jobs[0]
         urgency, flags = job["urgency"], job.get("flags", 0)
         return [client.submit(job["jobspec"], urgency=urgency, flags=flags, token=token)]
-    return list(chain.from_iterable(client.submit_many(jobs, token=token)))
+    try:
+        return list(chain.from_iterable(client.submit_many(jobs, token=token)))
+    except RpcError as error:
+        raise RpcError(error.errno, _with_names(error.strerror or "", name)) from None
+    except JobspecError as error:
+        raise JobspecError(_with_names(str(error), name)) from None
+
+
+def copy_namer(args: argparse.Namespace, copies: IDset) -> Callable[[IDset], str]:
+    """Names copies by their ids, as the user wrote them."""
+    option = "--bcc" if args.cc is None else "--cc"
+    ids = list(copies)
+    return lambda positions: f"{option}={IDset(ids[at] for at in positions)}"
+
+
+def _with_names(text: str, name: Callable[[IDset], str] | None) -> str:
+    if name is None:
+        return text
+
+    def named(found: re.Match[str]) -> str:
+        positions, first = found.groups()
+        return name(IDset(positions)) if positions else f"jobs from {name(IDset(first))}"
+
+    return POSITIONS.sub(named, text)

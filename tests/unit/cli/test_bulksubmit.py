@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import shlex
 from itertools import product
@@ -106,3 +107,18 @@ def test_what_cannot_be_submitted_is_bad_usage(words, text, capsys, monkeypatch)
     monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
     assert main(["bulksubmit", *words]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_an_error_names_the_inputs(fake, capsys):
+    reasons = ("jobs[1]: no", "jobs[0,2-3,5-7]: never", "jobs from 9 on were not checked")
+    text = f"no job is submitted: {'; '.join(reasons)}"
+    fake.methods["job-ingest.submit"] = lambda request: [
+        request.respond(errnum=errno.EINVAL, errtext=text)
+    ]
+    inputs = [*"abcdefgh", "i j"]
+    assert main(["bulksubmit", "echo", "{}", ":::", *inputs, "k"]) == 1
+    named = (
+        "no job is submitted: input `b`: no; inputs `a`, `c`, `d`, `f`, `g` and 1 more: never; "
+        "jobs from input `k` on were not checked"
+    )
+    assert capsys.readouterr() == ("", f"penstock bulksubmit: {named}\n")

@@ -501,10 +501,12 @@ def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
 
 
 def test_an_invalid_jobspec_rejects_all_copies(fake, say, capsys):
-    text = "no job is submitted: jobs[1-2]: no; jobs[3]: never"
+    reasons = ("jobs[1-2]: no", "jobs[3]: never jobs[0]", "jobs from 4 on were not checked")
+    text = f"no job is submitted: {'; '.join(reasons)}"
     say("job-ingest.submit", errnum=errno.EINVAL, errtext=text)
-    assert main(["submit", "--cc=1-4", "--dependency=after:{cc}", "true"]) == 1
-    assert capsys.readouterr() == ("", f"penstock submit: {text}\n")
+    named = "--cc=7,9: no; --cc=10: never jobs[0]; jobs from --cc=12 on were not checked"
+    assert main(["submit", "--cc=5,7,9-10,12", "--dependency=after:{cc}", "true"]) == 1
+    assert capsys.readouterr() == ("", f"penstock submit: no job is submitted: {named}\n")
 
 
 # --- jobs
