@@ -165,7 +165,7 @@ class ManagerService:
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
         self._broker.set_store(self.peer, self._commit)
-        self._broker.set_core(self.peer, self._manager, self._check_clock)
+        self._broker.set_core(self.peer, self._manager, self._read_clock)
         if self._lost_peers is None:
             return
         for peer in self._lost_peers:
@@ -181,18 +181,21 @@ class ManagerService:
 
     def deliver(self, batch: Batch) -> None:
         """Takes messages in."""
-        self._check_clock()
+        self._read_clock()
         self._manager.handle(batch, self._broker.clock.now())
 
     def _read_clock_offset(self) -> float:
         clock = self._broker.clock
         return clock.now() - clock.monotonic()
 
-    def _check_clock(self) -> None:
-        """Rejects submissions while the clock is far ahead: job ids are made of the time.
+    def _read_clock(self) -> None:
+        """Passes on the monotonic time, and rejects submissions while the clock is far ahead.
+
+        Job ids are made of the time.
 
         A clock that is set back does no harm, because new ids follow the greatest one.
         """
+        self._manager.set_monotonic(self._broker.clock.monotonic())
         limit = self._clock_step_limit()
         step = self._read_clock_offset() - self._clock_offset
         rejection = None
@@ -339,7 +342,7 @@ class ManagerService:
         began = clock.monotonic()
         if not self._manager.commit():
             return False
-        self._manager.record_commit(clock.now())
+        self._manager.record_commit(clock.monotonic())
         self._has_committed.set()
         self._commit_time = clock.monotonic() - began
         self._slices_time = 0.0

@@ -127,6 +127,8 @@ impl EndedRows {
 pub(crate) struct Context {
     /// The time of this call, seconds since the epoch.
     pub(crate) now: f64,
+    /// The time of the monotonic clock at this call, in seconds, for durations.
+    pub(crate) monotonic: f64,
     last_event_time: f64,
     pub(crate) settings: Settings,
     /// The number of changes of settings by which the scheduler is sent other jobspecs.
@@ -186,6 +188,7 @@ impl Context {
         let (jobs, writers) = Jobs::new();
         let cx = Self {
             now,
+            monotonic: 0.0,
             last_event_time: 0.0,
             settings,
             redactions: 0,

@@ -57,7 +57,7 @@ pub(crate) struct Submissions {
     complete: VecDeque<IdRange>,
     /// Rejected ones: the first id, and the jobs that are still to be removed.
     rejected: VecDeque<IdRange>,
-    /// When the complete ones began whose jobs are not durable yet.
+    /// The times of the monotonic clock when the complete ones began whose jobs are not durable yet.
     uncommitted: Vec<f64>,
     /// The durations of submissions until their jobs are durable.
     durations: Histogram,
@@ -84,10 +84,10 @@ impl Submissions {
         self.jobs_per_slice = jobs;
     }
 
-    /// Records that the jobs of all complete submissions are durable since `now`.
-    pub(crate) fn record_commit(&mut self, now: f64) {
+    /// Records that the jobs of all complete submissions are durable since this time of the monotonic clock.
+    pub(crate) fn record_commit(&mut self, monotonic: f64) {
         for began in self.uncommitted.drain(..) {
-            self.durations.observe(now - began);
+            self.durations.observe(monotonic - began);
         }
     }
 
@@ -251,7 +251,7 @@ impl Submissions {
             });
             return Ok(());
         }
-        let submission = Submission::in_parts(sender, token.clone(), origin, cx.now);
+        let submission = Submission::in_parts(sender, token.clone(), origin, cx);
         self.waiting.push(submission);
         Ok(())
     }

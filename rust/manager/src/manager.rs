@@ -206,15 +206,21 @@ impl Manager {
     /// be used again.
     pub fn commit(&mut self) -> Result<bool, penstock_store::Error> {
         self.exec.record_unsent(&mut self.cx);
-        self.cx.commit()
-    }
-
-    /// Records for the statistics that a [`commit`](Self::commit) has ended at `now`.
-    pub fn record_commit(&mut self, now: f64) {
-        self.submissions.record_commit(now);
+        let has_changed = self.cx.commit()?;
         for duration in self.cx.store().take_checkpoint_durations() {
             self.checkpoints.observe(duration.as_secs_f64());
         }
+        Ok(has_changed)
+    }
+
+    /// Sets the time of the monotonic clock at the messages that follow, in seconds: the statistics have durations by it.
+    pub fn set_monotonic(&mut self, seconds: f64) {
+        self.cx.monotonic = seconds;
+    }
+
+    /// Records for the statistics that a [`commit`](Self::commit) has ended at this time of the monotonic clock.
+    pub fn record_commit(&mut self, monotonic: f64) {
+        self.submissions.record_commit(monotonic);
     }
 
     /// Closes the store, and discards every change since the last commit: another manager can be opened on the same

@@ -131,3 +131,15 @@ fn a_query_counts_the_jobs_with_and_without_an_alloc_request() {
         json!({"queue_length": 1, "alloc_pending": 1, "running": 1})
     );
 }
+
+#[test]
+fn the_duration_of_a_submission_is_that_of_the_monotonic_clock() {
+    let mut bench = Bench::new();
+    bench.manager.set_monotonic(100.0);
+    bench.submit(&json!({}));
+    // The clock is set back meanwhile.
+    bench.now -= 3600.0;
+    bench.manager.record_commit(100.25);
+    assert_eq!(stats(&mut bench)["submissions"]["count"], 1);
+    assert_eq!(stats(&mut bench)["submissions"]["sum"], 0.25);
+}

@@ -190,8 +190,12 @@ impl JobManager {
             .map_err(raised)
     }
 
-    fn record_commit(&self, py: Python<'_>, now: f64) -> PyResult<()> {
-        self.with(py, |manager| manager.record_commit(now))
+    fn set_monotonic(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        self.with(py, |manager| manager.set_monotonic(seconds))
+    }
+
+    fn record_commit(&self, py: Python<'_>, monotonic: f64) -> PyResult<()> {
+        self.with(py, |manager| manager.record_commit(monotonic))
     }
 
     #[getter]

@@ -73,9 +73,6 @@ struct Log {
     durations: Mutex<Vec<Duration>>,
 }
 
-/// The greatest number of durations that are not taken.
-const MAX_DURATIONS: usize = 1024;
-
 impl Log {
     fn uncopied(&self) -> u64 {
         let length = self.length.load(Ordering::Acquire);
@@ -110,9 +107,7 @@ impl Log {
         let copied = copy();
         let durations = self.durations.lock();
         let mut durations = durations.unwrap_or_else(PoisonError::into_inner);
-        if durations.len() < MAX_DURATIONS {
-            durations.push(began.elapsed());
-        }
+        durations.push(began.elapsed());
         copied
     }
 
@@ -487,5 +482,19 @@ impl Task {
             Some(file) => file.sync(),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Log;
+
+    #[test]
+    fn no_duration_of_a_checkpoint_is_lost_before_the_durations_are_taken() {
+        let log = Log::default();
+        for number in 0..5000 {
+            assert_eq!(log.timed(|| number), number);
+        }
+        assert_eq!(log.durations.lock().unwrap().len(), 5000);
     }
 }

@@ -150,7 +150,7 @@ impl Store {
         self.log_pages() * FRAME_BYTES
     }
 
-    /// Takes the durations of checkpoints since the last call, at most 1,024 of them.
+    /// Takes the durations of checkpoints since the last call. A program that commits often takes them as often.
     pub fn take_checkpoint_durations(&self) -> Vec<Duration> {
         self.database.take_checkpoint_durations()
     }

@@ -220,7 +220,7 @@ pub(super) struct Submission {
     /// The request, and the later ones with the same token: all get the same response.
     pub(super) requests: Vec<Message>,
     pub(super) sender: Credentials,
-    /// When its request came, or its first part.
+    /// The time of the monotonic clock when its request came, or its first part.
     pub(super) began: f64,
     pub(super) token: Option<Token>,
     form: ResponseForm,
@@ -290,9 +290,9 @@ impl Submission {
         sender: Credentials,
         token: Token,
         origin: Option<Vec<u8>>,
-        now: f64,
+        cx: &Context,
     ) -> Self {
-        let mut begun = Self::new(sender, Some(token), ResponseForm::Part, now);
+        let mut begun = Self::new(sender, Some(token), ResponseForm::Part, cx.monotonic);
         begun.parts = Some(Parts {
             origin,
             next: 0,
@@ -300,7 +300,7 @@ impl Submission {
             are_all_here: false,
             submissions: 0,
             digest: ListDigest::default(),
-            due: now + PART_TIMEOUT_S,
+            due: cx.now + PART_TIMEOUT_S,
         });
         begun
     }
@@ -318,7 +318,7 @@ impl Submission {
             (None, None, None) => ResponseForm::One,
             (None, ..) => ResponseForm::Copies,
         };
-        let mut begun = Self::new(sender, token, form, cx.now);
+        let mut begun = Self::new(sender, token, form, cx.monotonic);
         if let Some(jobs) = &submission.jobs {
             quota::check_submissions(cx, sender, jobs.len() as u64)?;
             begun.add_texts(jobs);
