@@ -159,35 +159,19 @@ impl Engine {
         self.state.queues.name(queue)
     }
 
-    /// Configures a queue. Its pending jobs are moved, unless its options are the same.
+    /// Configures a queue. Its pending jobs move to its new group and order. The cost is that of their classes, jobs with
+    /// one shape; of another order that of the jobs.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         if *self.state.queues.options(queue) == options {
             return;
         }
         self.state.queues.set(queue, options);
         self.state.changes += 1;
-        // Its jobs move to its new group and order. All of them leave first, so that no class of
-        // the old group remains.
         let state = &mut self.state;
-        let pending = state
-            .jobs
-            .iter()
-            .filter_map(|(handle, job)| match job.state {
-                JobState::Pending(lane) => Some((handle, lane)),
-                _ => None,
-            });
-        let pending: Vec<_> = pending.collect();
-        let mut moved = Vec::new();
-        for (handle, lane) in pending {
-            let key = state.queue.key_of(state.queue.class_of(lane));
-            if key.queue == queue {
-                moved.push((handle, key, state.queue.limit_of(lane)));
-                state.queue.remove(&mut state.jobs, handle, lane);
-            }
-        }
-        for (handle, key, limit) in moved {
-            state.enqueue(handle, key, limit);
-        }
+        let (group, order) = (state.queues.group(queue), state.queues.order(queue));
+        state
+            .queue
+            .reconfigure(&mut state.jobs, queue, group, order);
     }
 
     /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ only

@@ -17,10 +17,11 @@ const ORDERS: [Order; 5] = [
     Order::Largest,
 ];
 
-fn ordered(engine: &mut Engine, order: Order) {
+fn ordered(engine: &mut Engine, order: Order, group: Option<&str>) {
     let queue = engine.queue("it");
     let options = QueueOptions {
         order,
+        group: group.map(str::to_owned),
         ..QueueOptions::default()
     };
     engine.set_queue(queue, options);
@@ -58,7 +59,8 @@ enum Step {
     Submit(Waiting),
     Prioritize(u64, u32),
     Cancel(u64),
-    Order(Order),
+    /// Another order, and another group.
+    Order(Order, Option<&'static str>),
     Free(usize),
     Schedule,
 }
@@ -80,7 +82,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => waiting.prop_map(Step::Submit),
         2 => (1_u64..40, priority()).prop_map(|(id, priority)| Step::Prioritize(id, priority)),
         1 => (1_u64..40).prop_map(Step::Cancel),
-        1 => prop::sample::select(ORDERS.to_vec()).prop_map(Step::Order),
+        1 => (prop::sample::select(ORDERS.to_vec()), prop::sample::select(vec![None, Some("a"), Some("b")]))
+            .prop_map(|(order, group)| Step::Order(order, group)),
         2 => (0_usize..9).prop_map(Step::Free),
         2 => Just(Step::Schedule),
     ]
@@ -102,7 +105,7 @@ proptest! {
             engine.set_queue(other, QueueOptions { max_jobs: Some(1), ..QueueOptions::default() });
         }
         let mut order = first;
-        ordered(&mut engine, order);
+        ordered(&mut engine, order, None);
         let queue = engine.queue("it");
         let mut waiting = BTreeMap::new();
         let mut running: BTreeMap<u64, u32> = BTreeMap::new();
@@ -126,9 +129,9 @@ proptest! {
                 Step::Cancel(id) => {
                     prop_assert_eq!(engine.cancel(JobId::new(id)), waiting.remove(&id).is_some());
                 }
-                Step::Order(to) => {
+                Step::Order(to, group) => {
                     order = to;
-                    ordered(&mut engine, order);
+                    ordered(&mut engine, order, group);
                 }
                 Step::Free(index) => {
                     if let Some(id) = running.keys().nth(index).copied() {
@@ -169,7 +172,7 @@ fn backfill_follows_the_order() {
         Policy::Hybrid { depth: 2 },
     ] {
         let mut engine = engine(policy, &[(8, 0)]);
-        ordered(&mut engine, Order::Shortest);
+        ordered(&mut engine, Order::Shortest, None);
         let queue = engine.queue("it");
         submit_to(&mut engine, 1, queue, slots(6, 1, 0, 100.0));
         engine.schedule(0.0, 10);

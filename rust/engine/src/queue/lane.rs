@@ -169,6 +169,28 @@ impl Lane {
         self.shrink();
     }
 
+    /// Puts the jobs into another order, in which a job's effective priority follows from its priority.
+    pub fn reorder(&mut self, jobs: &mut Jobs, lane: LaneId, effective: impl Fn(u32) -> u32) {
+        let mut keys = Vec::with_capacity(self.jobs as usize);
+        for key in self
+            .sorted
+            .iter()
+            .chain(self.others.drain().map(|key| key.0))
+        {
+            // Of two equal keys the second one is stale by now, or is the same again.
+            if is_live(jobs, lane, key) {
+                let job = jobs.at_mut(key.handle());
+                job.effective_priority = effective(job.priority);
+                keys.push(Key::new(job.effective_priority, job.id, key.handle()));
+            }
+        }
+        self.shrink();
+        keys.sort_unstable();
+        keys.dedup();
+        self.first = keys.first().copied().unwrap_or(Key::NONE);
+        self.sorted = keys.into_iter().collect();
+    }
+
     /// The first job after a key.
     pub fn after(&mut self, jobs: &Jobs, lane: LaneId, key: Key) -> Key {
         if !self.others.is_empty() {

@@ -159,37 +159,13 @@ impl Queue {
     }
 
     fn open_class(&mut self, properties: ClassProperties) -> ClassId {
-        while self.groups.len() <= properties.group.index() {
-            self.groups.push(Group::default());
-        }
         let index = self.unused_classes.pop();
         let index = index.unwrap_or(ClassId::from_usize(self.classes.len()));
-        let group = &mut self.groups[properties.group.index()];
-        let slot = group.unused.pop().unwrap_or(number(group.classes.len()));
-        if slot as usize == group.classes.len() {
-            group.classes.push(index);
-        } else {
-            group.classes[slot as usize] = index;
-        }
-        group.heads.set(slot, Key::NONE);
-        group.classes_by_unit.insert(
-            properties.unit,
-            properties.shape,
-            Member {
-                need: properties.need,
-                slot,
-            },
-        );
-        if group.unchecked.len() > 2 * self.classes.len() {
-            group.unchecked.sort_unstable();
-            group.unchecked.dedup();
-        }
-        group.unchecked.push(index);
         let class = Class {
             shape: properties.shape,
             queue: properties.queue,
             group: properties.group,
-            slot,
+            slot: 0,
             need: properties.need,
             fungible: properties.fungible,
             cores: properties.cores,
@@ -211,7 +187,86 @@ impl Queue {
             queue: properties.queue,
         };
         self.by_key.insert(key, index);
+        self.join_group(index);
         index
+    }
+
+    /// Adds a class to its group.
+    fn join_group(&mut self, index: ClassId) {
+        let classes = self.classes.len();
+        let class = &mut self.classes[index.index()];
+        while self.groups.len() <= class.group.index() {
+            self.groups.push(Group::default());
+        }
+        let group = &mut self.groups[class.group.index()];
+        let slot = group.unused.pop().unwrap_or(number(group.classes.len()));
+        if slot as usize == group.classes.len() {
+            group.classes.push(index);
+        } else {
+            group.classes[slot as usize] = index;
+        }
+        class.slot = slot;
+        group.heads.set(slot, class.lanes.first());
+        let need = class.need;
+        group
+            .classes_by_unit
+            .insert(class.unit, class.shape, Member { need, slot });
+        if group.unchecked.len() > 2 * classes {
+            group.unchecked.sort_unstable();
+            group.unchecked.dedup();
+        }
+        group.unchecked.push(index);
+    }
+
+    /// Removes a class from its group.
+    fn leave_group(&mut self, index: ClassId) {
+        let class = &self.classes[index.index()];
+        let group = &mut self.groups[class.group.index()];
+        let (need, slot) = (class.need, class.slot);
+        group.heads.set(slot, Key::NONE);
+        group
+            .classes_by_unit
+            .remove(class.unit, Member { need, slot });
+        group.unused.push(slot);
+    }
+
+    /// Moves the pending jobs of a queue to a group and an order. A class moves as a whole: its jobs are looked at if the
+    /// order is another one.
+    pub fn reconfigure(&mut self, jobs: &mut Jobs, queue: QueueId, group: GroupId, order: Order) {
+        self.changes += 1;
+        for index in 0..self.classes.len() {
+            let class = &self.classes[index];
+            if class.queue != queue || !class.has_jobs() {
+                continue;
+            }
+            let is_reordered = class.order != order;
+            let index = ClassId::from_usize(index);
+            self.leave_group(index);
+            let class = &mut self.classes[index.index()];
+            class.group = group;
+            class.order = order;
+            class.failed = None;
+            class.possible = false;
+            if is_reordered {
+                self.reorder(jobs, index);
+            }
+            self.join_group(index);
+        }
+    }
+
+    /// Puts the jobs of a class into its order.
+    fn reorder(&mut self, jobs: &mut Jobs, index: ClassId) {
+        let class = &mut self.classes[index.index()];
+        let (order, cores) = (class.order, class.cores);
+        let lanes: Vec<_> = class.lanes.iter().map(|lane| lane.lane).collect();
+        for index in lanes {
+            let lane = &mut self.lanes[index.index()];
+            let limit = lane.limit;
+            lane.reorder(jobs, index, |priority| {
+                order.effective_priority(priority, limit, cores)
+            });
+            class.lanes.set(limit, lane.first);
+        }
     }
 
     fn open_lane(&mut self, class: ClassId, limit: f64) -> LaneId {
@@ -356,18 +411,11 @@ impl Queue {
         let group = &mut self.groups[class.group.index()];
         group.heads.set(class.slot, class.lanes.first());
         if class.jobs == 0 {
-            group.classes_by_unit.remove(
-                class.unit,
-                Member {
-                    need: class.need,
-                    slot: class.slot,
-                },
-            );
-            group.unused.push(class.slot);
             self.by_key.remove(&ClassKey {
                 shape: class.shape,
                 queue: class.queue,
             });
+            self.leave_group(class_index);
             self.unused_classes.push(class_index);
         }
     }
