@@ -426,7 +426,6 @@ def measure_administration(jobs: int) -> None:
         def require() -> None:
             # No node has this property: every job can still run on every node.
             client.config_reload({"queues": {"batch": {"requires": ["^unused"]}}})
-            time.sleep(0.1)
             wait_for_scheduler(client)
 
         stop = partial(client.queue_stop, "batch")

@@ -479,6 +479,7 @@ class topic:  # noqa: N801
         WAIT: Final[str]
         EVENTS_JOURNAL: Final[str]
         EVENTS_JOURNAL_CANCEL: Final[str]
+        CONFIG_WAIT: Final[str]
         DRAIN: Final[str]
         DRAIN_CANCEL: Final[str]
         IDLE: Final[str]

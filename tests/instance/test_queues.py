@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import pytest
-from tests.support.jobs import row, submit
+from tests.support.jobs import jobspec, row, submit
 
 from penstock.client import Client
 from penstock.errors import RpcError
@@ -146,6 +147,26 @@ def test_a_reload_cannot_remove_a_queue_with_pending_jobs(start, options, tmp_pa
         client.cancel(held[1:])
         instance.lines("config", "reload", str(empty))
         assert client.rpc("job-manager.queue-list") == {"queues": []}
+
+
+def test_no_job_starts_by_the_former_constraint_after_a_reload(start, tmp_path):
+    def batch(host):
+        return f'[queues.batch]\nconstraint = {{hostlist = ["{host}"]}}\n'
+
+    config = tmp_path / "first.toml"
+    config.write_text(batch("node0"))
+    options = ("--config", str(config), "--nodes", "2", "--cores", "1")
+    with start(*options) as instance, Client(instance.uri) as client:
+        long, short = ({"test": {"run_duration": duration}} for duration in ("1h", "0s"))
+        busy = submit(client, queue="batch", exec=long)
+        pending = client.submit(jobspec(queue="batch", exec=short), count=2000)
+        # The response comes when all of them are queued with the new constraint.
+        changed = client.config_reload(tomllib.loads(batch("node1")))
+        assert changed == ["queues.batch.constraint.hostlist"]
+        client.cancel([busy])
+        rows = list(client.wait_rows(pending))
+    assert len(rows) == len(pending)
+    assert {row["nodelist"] for row in rows} == {"node1"}
 
 
 def test_a_start_warns_of_pending_jobs_in_a_queue_that_is_not_configured(start, options):

@@ -23,8 +23,17 @@ from penstock._core import (
     read_object,
     topic,
 )
+from penstock.client.calls import void_call
 from penstock.errors import Error, RequestError
-from penstock.instance.requests import MethodTable, for_all, for_owner, serve_batch
+from penstock.instance.internal_client import InternalClient
+from penstock.instance.requests import (
+    DEFERRED,
+    Deferred,
+    MethodTable,
+    for_all,
+    for_owner,
+    serve_batch,
+)
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
@@ -74,6 +83,7 @@ class ControlService:
         usage: Callable[[], ProcessUsage] | None = None,
     ) -> None:
         self._broker = broker
+        self._client = InternalClient(broker)
         self._attributes = attributes
         # The attributes that the owner has set; they end with the daemon.
         self._set_attributes: dict[str, str] = {}
@@ -97,7 +107,7 @@ class ControlService:
         """Does nothing: the broker itself forgets the services and subscriptions of a client."""
 
     def post_output(self, now: float) -> None:
-        """Does nothing: every response is posted at once."""
+        """Does nothing: every response is posted when it is known."""
 
     def _origin(self, request: Message) -> int:
         peer = self._broker.origin(request)
@@ -220,11 +230,24 @@ class ControlService:
             return self._config
         return {table: self._config[table] for table in GUEST_TABLES if table in self._config}
 
-    def _config_reload(self, request: Message) -> dict[str, Any]:
-        return {"changed": self._apply_config(ConfigReloadRequest.read(request).config)}
+    def _config_reload(self, request: Message) -> Deferred:
+        changed = self._apply_config(ConfigReloadRequest.read(request).config)
+        return self._respond_when_applied(request, {"changed": changed})
 
-    def _config_load(self, request: Message) -> None:
+    def _config_load(self, request: Message) -> Deferred:
         self._apply_config(read_object(request))
+        return self._respond_when_applied(request, None)
+
+    def _respond_when_applied(self, request: Message, payload: dict[str, Any] | None) -> Deferred:
+        """Responds when the requests for resources of pending jobs agree with the configuration."""
+
+        def respond(_response: Message) -> None:
+            # A job manager that has failed meanwhile begins again with the configuration.
+            if not request.noresponse:
+                self._broker.post_messages(self.peer, [request.respond(payload)])
+
+        self._client.send(void_call(topic.job_manager.CONFIG_WAIT), respond)
+        return DEFERRED
 
     def _apply_config(self, document: dict[str, Any]) -> list[str]:
         if self._reload is None:

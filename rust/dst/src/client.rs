@@ -98,6 +98,12 @@ impl Submission {
         });
         payloads.collect()
     }
+
+    /// The part that discards a list after those that have been drawn.
+    pub fn abort_payload(&self, number: usize) -> String {
+        let part = self.parts.len();
+        format!(r#"{{"token":"t{number}","part":{part},"more":false,"abort":true,"jobs":[]}}"#)
+    }
 }
 
 /// A commit of the values of a group; each is the number of the commit.

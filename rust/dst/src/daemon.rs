@@ -21,6 +21,7 @@ use penstock_store::{LogLimits, Store, Synchronous};
 use penstock_wire::{Message, MessageType};
 
 use crate::connection::{Commitment, Connection, Failure};
+use crate::constraint::{ConstraintCheck, ExcludedProperties};
 use crate::copies;
 use crate::hooks::{HookRunner, RunningHook};
 use crate::network::{End, LinkId, Network};
@@ -106,6 +107,7 @@ pub struct Daemon {
     hooks: HookRunner,
     setup: Setup,
     excluded: ExcludedProperties,
+    constraint: ConstraintCheck,
     base: Arc<ResourceSet>,
     peers: BTreeMap<Role, PeerId>,
     roles: BTreeMap<PeerId, Role>,
@@ -140,15 +142,9 @@ pub struct Daemon {
 /// The one queue, which jobs are in by default.
 const QUEUE: &str = "batch";
 
-/// The number of properties that no node has, and that the queue requires nodes not to have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExcludedProperties(pub u32);
-
 fn settings(setup: Setup, excluded: ExcludedProperties) -> Settings {
     let queue = Queue {
-        requires: (0..excluded.0)
-            .map(|number| format!("^unused{number}"))
-            .collect(),
+        requires: excluded.requirements(),
         ..Queue::default()
     };
     Settings {
@@ -223,6 +219,7 @@ impl Daemon {
             hooks: HookRunner::default(),
             setup,
             excluded,
+            constraint: ConstraintCheck::default(),
             base,
             peers: BTreeMap::new(),
             roles: BTreeMap::new(),
@@ -296,6 +293,11 @@ impl Daemon {
         scheduler
             .map(CheckedScheduler::take_violations)
             .unwrap_or_default()
+    }
+
+    /// Takes the uses of a former constraint of the queue.
+    pub fn take_former_constraints(&mut self) -> Vec<String> {
+        self.constraint.take_violations()
     }
 
     /// Makes all changes durable, as at the end of the daemon.
@@ -636,6 +638,7 @@ impl Daemon {
                 let backlogged = backlogged.filter_map(|(id, _)| self.uuids.get(id).cloned());
                 self.manager.set_backlogged(backlogged.collect());
                 let messages = self.manager.take_messages();
+                self.constraint.observe_sent(self.excluded, &messages);
                 self.is_nudged |= self.manager.has_more();
                 self.log.extend(self.manager.take_log());
                 let purged = self.manager.take_purged();
@@ -785,6 +788,7 @@ impl Daemon {
             Role::Manager => {
                 self.check_clock();
                 for message in messages {
+                    self.constraint.observe_received(self.excluded, message);
                     self.manager.handle(message, self.now);
                 }
             }
@@ -1020,6 +1024,7 @@ impl Daemon {
         let open = || open_manager(setup, excluded, now);
         let rebuilt = self.manager.rebuild(Path::new(STORE), open);
         rebuilt.map_err(drop)?;
+        self.constraint = ConstraintCheck::default();
         self.has_doubtful_commit = false;
         self.has_rejection = false;
         self.commit_by = None;

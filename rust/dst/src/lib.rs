@@ -13,6 +13,7 @@
 //! | prolog and epilog commands | `hooks` |
 //! | the owner, cores of execution targets | `site` |
 //! | the machine: execution service, reaper, processes | `machine` |
+//! | the constraint of the queue in requests and starts | `constraint` |
 //! | clients, and what the instance has promised to them | `client` |
 //! | connections that delay, split and lose | `network` |
 //! | a disk with a page cache; `SQLite`'s file system on it, and copies of the store's log by a thread | `disk`, `vfs`, `copies`, `turns` |
@@ -22,6 +23,7 @@
 mod check;
 mod client;
 mod connection;
+mod constraint;
 mod copies;
 mod daemon;
 mod disk;

@@ -217,6 +217,8 @@ steps! {
     SignalMany = "signal-many", 2, 6, Many;
     /// A client sends the next part of a list of jobs, or the first one: client, whether it is the last one, shape, time limit.
     SubmitPart = "submit-part", 4, 60, Lists;
+    /// A client discards the list that it has begun: client.
+    AbortList = "abort-list", 1, 6, Lists;
 }
 
 /// The kinds of a run about the log of the store, and how often each is drawn: what a failed sync leaves shows after many commits and

@@ -11,7 +11,8 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::client::{Client, ListAttempt, ListPart, Purpose, Responses, Submission, ValueCommit};
-use crate::daemon::{ExcludedProperties, STORE};
+use crate::constraint::ExcludedProperties;
+use crate::daemon::STORE;
 use crate::disk::Faults;
 use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
@@ -252,6 +253,7 @@ impl World {
         match step.kind {
             StepKind::Submit => self.submit(client, second, third, fourth),
             StepKind::SubmitPart => self.submit_part(client, second, third, fourth),
+            StepKind::AbortList => self.abort_list(client),
             StepKind::Resubmit => self.resubmit(client, job),
             StepKind::Cancel => self.request_of_job(client, job, job_manager::RAISE, |id| {
                 format!(r#"{{"id":{id},"type":"cancel","severity":0,"note":""}}"#)
@@ -725,6 +727,18 @@ impl World {
                 &payload,
                 Purpose::Part(part),
             );
+        }
+    }
+
+    /// Discards the list that a client has begun: its next part is too late.
+    fn abort_list(&mut self, client: usize) {
+        let client = client % CLIENTS;
+        let begun = self.lists.get(&client).map(|list| list.submission);
+        let number = begun.filter(|number| self.is_unfinished(*number));
+        let list = number.and_then(|number| self.promises.submissions.get(number));
+        if let (Some(number), Some(list)) = (number, list) {
+            let payload = list.abort_payload(number);
+            self.request(client, job_ingest::SUBMIT_PART, &payload, Purpose::Other);
         }
     }
 

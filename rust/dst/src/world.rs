@@ -13,7 +13,8 @@ use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder};
 use rusqlite::Connection;
 
 use crate::client::{Client, ListAttempt, Promises};
-use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon, ExcludedProperties, STORE};
+use crate::constraint::ExcludedProperties;
+use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon, STORE};
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::network::{End, Input, LinkId, Network};
@@ -244,6 +245,10 @@ impl World {
             for text in daemon.take_violations() {
                 self.violations
                     .push(Violation::new("allocated-while-down", text));
+            }
+            for text in daemon.take_former_constraints() {
+                self.violations
+                    .push(Violation::new("former-constraint", text));
             }
             for line in daemon.log.drain(..) {
                 if line.starts_with("store:") {

@@ -80,6 +80,7 @@ topics! {
     KILLALL = "job-manager.killall",
     URGENCY = "job-manager.urgency",
     PRIORITIZE = "job-manager.prioritize",
+    CONFIG_WAIT = "job-manager.config-wait",
     MEMO = "job-manager.memo",
     UPDATE = "job-manager.update",
     PURGE = "job-manager.purge",

@@ -30,7 +30,8 @@ pub enum AllocState {
     /// The time limit has changed since the resources were allocated: the expiration is to be
     /// requested.
     Outdated,
-    /// The scheduler allocated resources after the job had ended: they are to be freed at once.
+    /// The scheduler allocated resources after the job had ended, or for a superseded request: they are to be freed at
+    /// once.
     Surplus,
 }
 
@@ -41,6 +42,8 @@ pub struct SentAlloc {
     pub is_committed: bool,
     /// The job's time limit has changed since the request was sent.
     pub is_outdated: bool,
+    /// The constraint of the job's queue has changed since the request was sent.
+    pub is_superseded: bool,
 }
 
 /// An input to the state machine of the conversation with the scheduler.
@@ -56,7 +59,7 @@ pub enum AllocInput {
     Cancel,
     /// SUCCESS for a job in SCHED.
     Success,
-    /// SUCCESS for a job that has ended.
+    /// SUCCESS for a job that has ended, or for a superseded request.
     LateSuccess,
     /// DENY.
     Deny,
@@ -73,6 +76,8 @@ pub enum AllocInput {
     Outdate,
     /// The expiration that follows from the time limit is requested.
     Check,
+    /// The constraint has changed: an outstanding request is superseded.
+    Supersede,
 }
 
 #[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
@@ -91,6 +96,8 @@ impl AllocState {
             (Self::Requested(request), In::Outdate) => Self::Requested(request.outdated()),
             (Self::Cancelling(request), In::Outdate) => Self::Cancelling(request.outdated()),
             (state @ (Self::Idle | Self::Queued | Self::Surplus), In::Outdate) => state,
+            (Self::Requested(request), In::Supersede) => Self::Requested(request.superseded()),
+            (Self::Cancelling(request), In::Supersede) => Self::Cancelling(request.superseded()),
             (
                 Self::Requested(SentAlloc {
                     is_outdated: true, ..
@@ -116,12 +123,20 @@ impl AllocState {
 
     /// Whether `sched.alloc` is outstanding.
     pub fn is_outstanding(self) -> bool {
-        matches!(self, Self::Requested(_) | Self::Cancelling(_))
+        self.sent().is_some()
+    }
+
+    /// The outstanding `sched.alloc`, if there is one.
+    pub fn sent(self) -> Option<SentAlloc> {
+        match self {
+            Self::Requested(request) | Self::Cancelling(request) => Some(request),
+            Self::Idle | Self::Queued | Self::Outdated | Self::Surplus => None,
+        }
     }
 
     /// Whether `sched.alloc` is outstanding and R is committed for it.
     pub fn is_committed(self) -> bool {
-        matches!(self, Self::Requested(request) | Self::Cancelling(request) if request.is_committed)
+        self.sent().is_some_and(|request| request.is_committed)
     }
 }
 
@@ -136,6 +151,13 @@ impl SentAlloc {
     fn outdated(self) -> Self {
         Self {
             is_outdated: true,
+            ..self
+        }
+    }
+
+    fn superseded(self) -> Self {
+        Self {
+            is_superseded: true,
             ..self
         }
     }
@@ -450,7 +472,13 @@ impl SchedulerDialogue {
             // void.
             self.committed = None;
         }
-        if matches!(input, AllocInput::Cancelled | AllocInput::SchedulerLost) {
+        if matches!(
+            input,
+            AllocInput::Cancelled
+                | AllocInput::Deny
+                | AllocInput::LateSuccess
+                | AllocInput::SchedulerLost
+        ) {
             self.annotations = None;
         }
         true
@@ -595,7 +623,10 @@ impl Dialogue {
         let old = &mut self.scheduler.request;
         let is_new = !Arc::ptr_eq(old, request) && old.text() != request.text();
         if is_new {
-            *old = Arc::clone(request);
+            let old = std::mem::replace(old, Arc::clone(request));
+            if old.requested().request.constraint != request.requested().request.constraint {
+                self.scheduler.advance(AllocInput::Supersede);
+            }
         }
         is_new
     }
@@ -647,6 +678,12 @@ mod tests {
                 ..request
             }))
         };
+        let superseded = |state: fn(SentAlloc) -> AllocState, request: SentAlloc| {
+            Some(state(SentAlloc {
+                is_superseded: true,
+                ..request
+            }))
+        };
         #[rustfmt::skip]
         let table = [
             //                   Idle          Queued        Requested                     Cancelling                     Requested, old               Outdated  Surplus
@@ -662,6 +699,7 @@ mod tests {
             (In::Free,          [None,         None,         None,                         None,                         None,                        None,     idle]),
             (In::Commit,        [None,         None,         committed(Requested, fresh),  committed(Cancelling, fresh),  committed(Requested, late),  None,     None]),
             (In::Outdate,       [idle,         Some(Queued), old,                          Some(Cancelling(late)),        old,                         idle,     Some(Surplus)]),
+            (In::Supersede,     [None,         None,         superseded(Requested, fresh), superseded(Cancelling, fresh),  superseded(Requested, late), None,     None]),
             (In::Check,         [None,         None,         None,                         None,                         None,                        idle,     None]),
         ];
         for (input, expected) in table {

@@ -165,13 +165,24 @@ impl Queues {
 
     /// Whether the request of a job is held until the jobs of its queue are collected.
     pub(crate) fn is_collecting(&self, job: &Record) -> bool {
-        self.has_collection() && {
-            let queue = job.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);
-            let is_urgent = job.urgency() > urgency::DEFAULT;
-            self.collecting.iter().any(|collection| {
-                collection.queue == queue && !(is_urgent && job.id() > collection.newest)
-            })
-        }
+        let is_urgent = job.urgency() > urgency::DEFAULT;
+        let mut collections = self.collections_of(job);
+        collections.any(|collection| !(is_urgent && job.id() > collection.newest))
+    }
+
+    /// Whether an outstanding request of a job is from before the reload whose renewal is under way: meanwhile none is sent
+    /// for a job that was there at its beginning.
+    pub(crate) fn is_renewing(&self, job: &Record) -> bool {
+        let mut collections = self.collections_of(job);
+        collections
+            .any(|collection| collection.by == Collector::Renewal && job.id() <= collection.newest)
+    }
+
+    /// The collections of the queue of a job.
+    fn collections_of(&self, job: &Record) -> impl Iterator<Item = &Collection> {
+        let queue = job.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);
+        let collections = self.collecting.iter();
+        collections.filter(move |collection| collection.queue == queue)
     }
 
     /// Whether a queue is started, and its start is complete.

@@ -7,11 +7,13 @@ use std::sync::{Arc, Weak};
 use penstock_flux::RedactedJobspec;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
+use penstock_wire::Message;
 
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::policy;
 use crate::queues::Collector;
+use crate::rpc::{Reply, Request};
 use crate::settings::Settings;
 use crate::spec::Spec;
 use crate::state::State;
@@ -23,7 +25,8 @@ const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
 /// The renewal of what is sent to the scheduler about jobs in queues whose constraint has changed, in slices.
 ///
 /// Meanwhile the jobs of these queues are [collected](crate::queues::Queues::begin_collection): no request is sent with a
-/// constraint of the former settings, and those with the current one are sent in queue order.
+/// constraint of the former settings, and those with the current one are sent in queue order. Resources that the scheduler
+/// allocates for the former constraint are freed, and requested again.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     /// The queues; none if there is nothing to renew.
@@ -36,6 +39,8 @@ pub(crate) struct Renewal {
     redacted: HashMap<i64, Redacted>,
     /// Maximum number of jobs renewed in one slice.
     jobs_per_slice: usize,
+    /// Requests that are answered at the end.
+    waiting: Vec<Message>,
 }
 
 /// The form of a jobspec that is sent now.
@@ -54,6 +59,7 @@ impl Default for Renewal {
             last: JobId::default(),
             redacted: HashMap::new(),
             jobs_per_slice: JOBS_PER_SLICE,
+            waiting: Vec::new(),
         }
     }
 }
@@ -67,6 +73,15 @@ impl Renewal {
     /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
     pub(crate) fn is_open(&self) -> bool {
         !self.queues.is_empty()
+    }
+
+    /// `job-manager.config-wait`: answered when the requests to the scheduler are those of the last settings.
+    pub(crate) fn wait(&mut self, request: Request<'_>) -> Reply {
+        if !self.is_open() {
+            return Reply::Empty;
+        }
+        self.waiting.push(request.message.header());
+        Reply::Deferred
     }
 
     /// Begins with these queues. A renewal that is under way restarts with its own queues and these.
@@ -96,6 +111,9 @@ impl Renewal {
                 cx.queues.end_collection(Collector::Renewal, &self.queues);
                 self.queues.clear();
                 self.redacted = HashMap::new();
+                for request in self.waiting.drain(..) {
+                    cx.respond_empty(&request);
+                }
                 return;
             };
             let (id, spec) = (job.record.id(), Arc::clone(job.record.spec()));
@@ -136,7 +154,7 @@ impl Renewal {
 }
 
 /// Replaces the settings. Resources for pending jobs of a queue whose constraint has changed are
-/// requested again, in slices.
+/// requested again, in slices; those that the scheduler has allocated for the former constraint are not accepted.
 pub(crate) fn apply(cx: &mut Context, renewal: &mut Renewal, settings: Settings) {
     let old = std::mem::replace(&mut cx.settings, settings);
     if !cx.settings.accepts_same_jobspecs(&old) {

@@ -216,6 +216,9 @@ const ROUTES: &[Route] = {
         route(job_manager::ALLOC_QUERY, Anyone, Single, |m, _| {
             Ok(Reply::of(&AllocQueryResponse::of(&m.stats())))
         }),
+        route(job_manager::CONFIG_WAIT, Owner, Single, |m, r| {
+            Ok(m.renewal.wait(r))
+        }),
         route(job_manager::DRAIN, Anyone, Single, |m, r| {
             m.queries.await_drain(&mut m.cx, r, Drained::Active)
         }),

@@ -38,7 +38,7 @@ class Broker:
     def __init__(self):
         self.sent = []
 
-    def attach(self, _service, *, names, **_options):
+    def attach(self, _service, *, names=(), **_options):
         self.names = names
         return 1
 

@@ -17,10 +17,22 @@ use crate::effect::{Effect, ProbeAnswer};
 use crate::event::Event;
 use crate::state::State;
 
-/// A SUCCESS response that is due.
-struct Success {
+/// A response that is due.
+#[derive(Clone, Copy)]
+struct Due {
+    /// The state of the conversation about the job.
+    request: AllocState,
     /// The job's state.
     state: State,
+    /// Whether the request was sent before the constraint of the job's queue has changed.
+    is_superseded: bool,
+    /// Whether it was sent before the job's time limit has changed.
+    is_outdated: bool,
+}
+
+/// A SUCCESS response that is due.
+struct Success {
+    due: Due,
     /// Whether the response names the R that was committed, or none.
     is_same_r: bool,
     annotations: Option<Map<String, Value>>,
@@ -38,9 +50,9 @@ impl SchedulerPeer {
         }
         if let Some(TypedPayload::Allocated(allocated)) = response.typed() {
             let Allocation { id, r, .. } = &allocated.allocation;
-            if let Some((_, state)) = check_due(cx, *id) {
+            if let Some(due) = check_due(cx, *id) {
                 let success = Success {
-                    state,
+                    due,
                     is_same_r: cx.claims.is_committed(*id, r),
                     annotations: Some(annotations::of(&allocated.annotations)),
                 };
@@ -59,13 +71,13 @@ impl SchedulerPeer {
             Err(error) => return cx.complain(format!("alloc response ignored: {}", error.text)),
         };
         let id = alloc.id;
-        let Some((request, state)) = check_due(cx, id) else {
+        let Some(due) = check_due(cx, id) else {
             return;
         };
         match alloc.kind {
             AllocResponseType::Success => {
                 let success = Success {
-                    state,
+                    due,
                     is_same_r: cx.claims.agrees(id, alloc.r.map(|r| r.0)),
                     annotations: alloc.annotations,
                 };
@@ -73,7 +85,7 @@ impl SchedulerPeer {
             }
             AllocResponseType::Annotate => {
                 match (cx.jobs.scheduler_mut(&self.writer, id), alloc.annotations) {
-                    (Some((_, dialogue)), Some(update)) if state == State::Sched => {
+                    (Some((_, dialogue)), Some(update)) if due.state == State::Sched => {
                         dialogue.annotate(update);
                     }
                     (_, Some(_)) => {}
@@ -84,14 +96,14 @@ impl SchedulerPeer {
             }
             AllocResponseType::Deny => {
                 self.end_request(cx, id, AllocInput::Deny);
-                let note = alloc.note.unwrap_or_default();
-                if state == State::Sched {
+                if due.state == State::Sched && !(due.is_superseded || due.is_outdated) {
+                    let note = alloc.note.unwrap_or_default();
                     deny(cx, id, note.into_string());
                 }
                 cx.revisit(id);
             }
             AllocResponseType::Cancel => {
-                if matches!(request, AllocState::Cancelling(_)) {
+                if matches!(due.request, AllocState::Cancelling(_)) {
                     check_cancel(cx, response, id);
                 }
                 self.end_cancelled(cx, id);
@@ -122,6 +134,13 @@ impl SchedulerPeer {
         let request = job.map_or(AllocState::Idle, |job| job.dialogue.scheduler.alloc());
         self.advance(cx, id, input);
         undo_commit(cx, id, request);
+    }
+
+    /// Frees the resources of a job whose queue has another constraint since they were requested.
+    fn return_resources(&mut self, cx: &mut Context, id: JobId) {
+        self.advance(cx, id, AllocInput::LateSuccess);
+        self.end_allocation(cx, id);
+        cx.clear_r(id);
     }
 
     fn advance(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
@@ -160,13 +179,17 @@ impl SchedulerPeer {
                 "alloc success for {id} with another R than was committed: ignored"
             ));
         }
-        if success.state != State::Sched {
+        if success.due.state != State::Sched {
             // The job has ended while the response was on its way: the resources are freed at once.
             self.advance(cx, id, AllocInput::LateSuccess);
             return cx.revisit(id);
         }
         if self.is_stopped {
             self.end_request(cx, id, AllocInput::Deny);
+            return cx.revisit(id);
+        }
+        if success.due.is_superseded {
+            self.return_resources(cx, id);
             return cx.revisit(id);
         }
         self.advance(cx, id, AllocInput::Success);
@@ -201,11 +224,19 @@ impl SchedulerPeer {
     }
 }
 
-/// Checks that a response is due for a job. Returns the state of the conversation about it, and the job's state.
-fn check_due(cx: &mut Context, id: JobId) -> Option<(AllocState, State)> {
+/// Checks that a response is due for a job.
+fn check_due(cx: &mut Context, id: JobId) -> Option<Due> {
     let job = cx.jobs.get(id);
-    let job = job.filter(|job| job.dialogue.scheduler.alloc().is_outstanding());
-    let due = job.map(|job| (job.dialogue.scheduler.alloc(), job.record.state()));
+    let due = job.and_then(|job| {
+        let request = job.dialogue.scheduler.alloc();
+        let sent = request.sent()?;
+        Some(Due {
+            request,
+            state: job.record.state(),
+            is_superseded: sent.is_superseded || cx.queues.is_renewing(&job.record),
+            is_outdated: sent.is_outdated,
+        })
+    });
     if due.is_none() {
         complain_of_no_request(cx, id);
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
 pub mod elastic;
+pub mod queues;
 
 use std::path::PathBuf;
 
