@@ -370,15 +370,6 @@ impl Jobs {
         next.map(|(_, job)| job.as_ref())
     }
 
-    /// The facts of all jobs, the oldest first, and their conversations with the scheduler for change.
-    pub(crate) fn iter_scheduler_mut(
-        &mut self,
-        _: &SchedulerWriter,
-    ) -> impl Iterator<Item = (&Record, &mut SchedulerDialogue)> {
-        let jobs = self.by_id.values_mut();
-        jobs.map(|job| (&job.record, &mut job.dialogue.scheduler))
-    }
-
     /// The facts of all jobs, the oldest first, and their conversations with the execution service for change.
     pub(crate) fn iter_exec_mut(
         &mut self,

@@ -298,12 +298,13 @@ impl Manager {
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
-    /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, or
-    /// the renewal of requests after a reload.
+    /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, the end
+    /// of requests to a lost scheduler, or the renewal of requests after a reload.
     fn has_slices(&self) -> bool {
         self.bulk.is_open()
             || self.submissions.is_open()
             || self.resumption.is_open()
+            || self.scheduler.has_lost_requests()
             || self.renewal.is_open()
     }
 
@@ -312,6 +313,7 @@ impl Manager {
         self.bulk.is_open()
             || self.submissions.is_open()
             || self.purger.is_open()
+            || self.scheduler.has_lost_requests()
             || self.renewal.is_open()
     }
 
@@ -320,8 +322,9 @@ impl Manager {
     pub fn delays(&self, users: &[u32]) -> bool {
         let bulk = self.bulk.users();
         let submissions = self.submissions.users(&self.cx);
-        let renewal = self.renewal.is_open().then_some(self.cx.settings.owner);
-        let others = self.purger.users().chain(renewal);
+        let is_owners = self.renewal.is_open() || self.scheduler.has_lost_requests();
+        let owner = is_owners.then_some(self.cx.settings.owner);
+        let others = self.purger.users().chain(owner);
         let open: BTreeSet<u32> = bulk.chain(submissions).chain(others).collect();
         if open.is_empty() {
             let due = self.purger.deadline(&self.cx, &self.census);
@@ -337,6 +340,7 @@ impl Manager {
         let jobs = usize::try_from(jobs).unwrap_or(usize::MAX);
         self.bulk.set_slice(jobs);
         self.renewal.set_slice(jobs);
+        self.scheduler.set_slice(jobs);
         self.purger.set_slice(jobs);
     }
 

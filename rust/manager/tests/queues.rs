@@ -217,7 +217,7 @@ fn a_start_outlives_its_client_and_a_restart() {
     let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 1000);
     stop_and_cancel(&mut bench, "batch");
     bench.request("job-manager.queue-start", &start_of("batch"));
-    bench.request("disconnect", &json!({}));
+    bench.request("job-manager.disconnect", &json!({}));
     let mut out = bench.advance();
     out.extend(bench.rest());
     assert_eq!(ids_of(&out, "sched.alloc"), ids);

@@ -315,7 +315,7 @@ fn every_job_is_requested_once_and_as_it_is_whatever_happens_meanwhile() {
                 (6, _) if random.below(20) == 0 => {
                     requests.outstanding.clear();
                     requests.cancels.clear();
-                    bench.request_as("sched", OWNER, "disconnect", &json!({}), 0);
+                    bench.request_as("sched", OWNER, "job-manager.disconnect", &json!({}), 0);
                     bench.scheduler(limit)
                 }
                 (7, _) if !requests.cancels.is_empty() => {

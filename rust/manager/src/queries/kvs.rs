@@ -158,7 +158,8 @@ fn check_outstanding(cx: &Context, id: JobId) -> Result<(), RequestError> {
             "no job {id} to commit R for"
         )));
     };
-    if !job.dialogue.scheduler.alloc().is_outstanding() {
+    // Without a scheduler that is ready, requests are those of a lost one.
+    if !(cx.handshake().is_ready() && job.dialogue.scheduler.alloc().is_outstanding()) {
         let text = format!("job {id} has no outstanding request for resources");
         return Err(RequestError::protocol(text));
     }

@@ -1,20 +1,23 @@
 //! The handshake of a scheduler (`sched-hello`, `sched-ready`), and its disconnect.
 
+use std::ops::Bound;
+
 use penstock_flux::alloc::{HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
 use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError, TypedPayload};
 use penstock_wire::Message;
 
 use super::peer::{RequestedJobs, SchedulerPeer};
-use super::request::undo_commit;
 use crate::context::Context;
-use crate::dialogue::AllocInput;
 use crate::effect::Effect;
 use crate::handshake::{AllocMode, FreeMode, Handshake, HandshakeFault, HandshakeInput, Sender};
 use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest limit of outstanding requests that a scheduler may set.
 const MAX_OUTSTANDING_ALLOCS: usize = 0x7fff_ffff;
+
+/// Maximum number of jobs examined in one slice of the end of requests to a lost scheduler.
+const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
 
 impl SchedulerPeer {
     /// `sched-hello`: one response for every job that holds resources, then ENODATA.
@@ -81,24 +84,36 @@ impl SchedulerPeer {
 
     /// `sched-ready`: enables `sched.alloc` requests.
     pub(crate) fn ready(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let mode = read_mode(request)?;
         let input = HandshakeInput::Ready {
             from: self.sender(request),
-            mode: read_mode(request)?,
+            mode,
         };
-        let ready = cx.handshake().after(input).map_err(rejection)?;
-        if let Handshake::Ready(_, mode) = ready {
-            self.session.requested = RequestedJobs::new(mode);
+        if self.has_deferred_ready() {
+            return Err(rejection(HandshakeFault::ReadyBefore));
         }
-        cx.set_handshake(&self.writer, ready);
+        cx.handshake().after(input).map_err(rejection)?;
+        if !self.defer_ready(request.message, mode) {
+            self.complete_ready(cx, request.message, mode);
+        }
+        Ok(Reply::Deferred)
+    }
+
+    /// Enables `sched.alloc` requests.
+    pub(super) fn complete_ready(&mut self, cx: &mut Context, request: &Message, mode: AllocMode) {
+        let (Handshake::Greeted(free) | Handshake::Ready(free, _)) = cx.handshake() else {
+            return;
+        };
+        self.session.requested = RequestedJobs::new(mode);
+        cx.set_handshake(&self.writer, Handshake::Ready(free, mode));
         let count = self.queued.len() as u64;
         let response = ReadyResponse { count }.to_payload();
-        if !request.message.is_noresponse() {
-            cx.send(Message::response_to(request.message, 0, Some(response)));
+        if !request.is_noresponse() {
+            cx.send(Message::response_to(request, 0, Some(response)));
         }
         for message in std::mem::take(&mut self.session.belated) {
             cx.send(message);
         }
-        Ok(Reply::Deferred)
     }
 
     fn sender(&self, request: Request<'_>) -> Sender {
@@ -139,16 +154,57 @@ impl SchedulerPeer {
                 error,
             });
         }
-        let mut orphans = Vec::new();
-        for (record, dialogue) in cx.jobs.iter_scheduler_mut(&self.writer) {
-            if dialogue.alloc().is_outstanding() {
-                orphans.push((record.id(), dialogue.alloc()));
-                dialogue.advance(AllocInput::SchedulerLost);
-            }
+        self.lose_requests(cx, lost.requested.len() + lost.cancelling);
+    }
+
+    /// Begins to end all outstanding requests, of which there are `count`.
+    pub(super) fn lose_requests(&mut self, cx: &mut Context, count: usize) {
+        if count > 0 {
+            self.lost.left += count;
+            self.lost.after = Some(Bound::Unbounded);
         }
-        for (id, request) in orphans {
-            undo_commit(cx, id, request);
-            cx.revisit(id);
+        if let Some((request, _)) = self.lost.ready.take() {
+            let text = "the scheduler has begun another handshake";
+            cx.reject(&request, &RequestError::new(EAGAIN, text));
+        }
+        self.end_lost_requests(cx);
+    }
+
+    /// Answers `sched-ready` when all requests of the former scheduler have ended. Returns false if it must be answered now.
+    pub(super) fn defer_ready(&mut self, request: &Message, mode: AllocMode) -> bool {
+        let is_deferred = self.has_lost_requests();
+        if is_deferred {
+            self.lost.ready = Some((request.header(), mode));
+        }
+        is_deferred
+    }
+
+    /// Whether `sched-ready` is still to be answered.
+    pub(super) fn has_deferred_ready(&self) -> bool {
+        self.lost.ready.is_some()
+    }
+
+    /// Ends the next requests of a lost scheduler.
+    pub(crate) fn end_lost_requests(&mut self, cx: &mut Context) {
+        let mut ended = 0;
+        for _ in 0..JOBS_EXAMINED_PER_SLICE {
+            let Some(after) = self.lost.after else {
+                return;
+            };
+            if ended >= self.lost.per_slice {
+                return;
+            }
+            let next = cx.jobs.next_with_hidden((after, Bound::Unbounded));
+            let Some(id) = next.map(|job| job.record.id()) else {
+                self.lost.after = None;
+                self.lost.left = 0;
+                if let Some((request, mode)) = self.lost.ready.take() {
+                    self.complete_ready(cx, &request, mode);
+                }
+                return;
+            };
+            self.lost.after = Some(Bound::Excluded(id));
+            ended += usize::from(self.end_lost_request(cx, id));
         }
     }
 }

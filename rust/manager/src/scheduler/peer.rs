@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use penstock_flux::job_manager::SchedStats;
 use penstock_idset::IdSet;
@@ -136,6 +137,33 @@ impl QueuedJobs {
     }
 }
 
+/// Maximum number of requests of a lost scheduler that are ended in one slice.
+const LOST_REQUESTS_PER_SLICE: usize = 200;
+
+/// The outstanding requests of a scheduler that is lost. A request that is outstanding while they are open is one of them.
+#[derive(Debug)]
+pub(super) struct LostRequests {
+    /// The job that was looked at last; `None` if all requests have ended.
+    pub(super) after: Option<Bound<JobId>>,
+    /// The number of requests that are left.
+    pub(super) left: usize,
+    /// `sched-ready` of the next scheduler, which is answered when none is left.
+    pub(super) ready: Option<(Message, AllocMode)>,
+    /// Maximum number of requests ended in one slice.
+    pub(super) per_slice: usize,
+}
+
+impl Default for LostRequests {
+    fn default() -> Self {
+        Self {
+            after: None,
+            left: 0,
+            ready: None,
+            per_slice: LOST_REQUESTS_PER_SLICE,
+        }
+    }
+}
+
 /// The conversation with the scheduler. The state of its handshake is in the
 /// [`Context`](crate::context::Context), where others read it.
 #[derive(Debug)]
@@ -151,6 +179,8 @@ pub(crate) struct SchedulerPeer {
     pub(super) is_stopped: bool,
     /// Whether nothing is requested for now.
     pub(super) is_paused: bool,
+    /// The requests of the scheduler before.
+    pub(super) lost: LostRequests,
 }
 
 /// The state of the conversation that ends when the scheduler goes.
@@ -190,6 +220,7 @@ impl SchedulerPeer {
             bytes_this_batch: 0,
             is_stopped: false,
             is_paused: false,
+            lost: LostRequests::default(),
         }
     }
 
@@ -206,6 +237,16 @@ impl SchedulerPeer {
     /// Requests resources again.
     pub(crate) fn resume(&mut self) {
         self.is_paused = false;
+    }
+
+    /// Sets the number of requests ended in one slice.
+    pub(crate) fn set_slice(&mut self, requests: usize) {
+        self.lost.per_slice = requests;
+    }
+
+    /// Whether requests of a lost scheduler are left.
+    pub(crate) fn has_lost_requests(&self) -> bool {
+        self.lost.after.is_some()
     }
 
     /// Begins a new batch of messages, with a fresh budget of alloc requests.
@@ -228,7 +269,7 @@ impl SchedulerPeer {
     pub(crate) fn stats(&self, cx: &Context, unstepped: u64) -> SchedStats<'static> {
         SchedStats {
             state: cx.handshake().name().into(),
-            queued: self.queued.len() as u64 + unstepped,
+            queued: (self.queued.len() + self.lost.left) as u64 + unstepped,
             requested: self.outstanding() as u64,
         }
     }

@@ -62,6 +62,7 @@ impl SchedulerPeer {
     /// Withdraws a job's request for resources, if it has one. An outstanding request stays outstanding
     /// until CANCEL or SUCCESS. `None` if there is no such job.
     pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) -> Option<Withdrawal> {
+        self.end_lost_request(cx, id);
         let (record, dialogue) = cx.jobs.scheduler_mut(&self.writer, id)?;
         let position = (Reverse(record.priority()), id);
         match dialogue.alloc() {
@@ -85,6 +86,24 @@ impl SchedulerPeer {
         } else {
             Withdrawal::Complete
         })
+    }
+
+    /// Ends the request of a job if it was sent to a lost scheduler: the job is requested again. Returns whether it was.
+    pub(super) fn end_lost_request(&mut self, cx: &mut Context, id: JobId) -> bool {
+        if !self.has_lost_requests() {
+            return false;
+        }
+        let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
+            return false;
+        };
+        let request = dialogue.alloc();
+        if !request.is_outstanding() || !dialogue.advance(AllocInput::SchedulerLost) {
+            return false;
+        }
+        self.lost.left = self.lost.left.saturating_sub(1);
+        undo_commit(cx, id, request);
+        cx.revisit(id);
+        true
     }
 
     /// Sends alloc requests in queue order, up to the limits of mode and batch. Stops when the
@@ -188,6 +207,7 @@ impl SchedulerPeer {
 
     /// Moves a job from the position of its old priority to that of its new one.
     pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: JobId, old: u32, new: u32) {
+        self.end_lost_request(cx, id);
         let is_unlimited = matches!(cx.handshake(), Handshake::Ready(_, AllocMode::Unlimited));
         let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
