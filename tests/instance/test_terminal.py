@@ -73,5 +73,5 @@ def test_exception_notes_are_escaped(sim):
     # A request with a jobspec for each copy.
     options = ["--cc=1-2", "--dependency=begin-time:{cc}", "-q", EVIL]
     done = sim.penstock("submit", *options, "true")
-    assert done.stderr.startswith("penstock submit: no job is submitted: jobs[0-1]: ")
+    assert done.stderr.startswith("penstock submit: no job is submitted: --cc=1-2: ")
     assert all(line.isprintable() for line in done.stderr.split("\n"))
