@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 from pmixdaemon import EXAMPLE, codes, compile_program, server_program
+from small_disk import small_disk
 
+from penstock.client import Client
+from penstock.jobid import parse
 from penstock.jobspec import from_command
 
 # A client whose connections are those of another user: the interpreter may be in root's home.
@@ -350,6 +353,85 @@ def test_a_guests_job_ends_when_all_its_jobs_have_written_too_much(start, guests
         assert site.penstock("run", "head", "-c", "60000", "/dev/zero").returncode == 0
         writing = site.penstock("run", "sh", "-c", "head -c 60000 /dev/zero; sleep 1000")
         assert "the stored output of user" in writing.stderr
+
+
+@pytest.fixture
+def small_site(start, guests, tmp_path):
+    """A site whose output is on a disk of 8 MiB, of which 4 MB are left to the owner."""
+    disk = tmp_path / "disk"
+    options = ("--nodes=1", "--cores=4", "--oversubscribe")
+    text = f"[penstock.exec]\noutput-directory = '{disk / 'output'}'\noutput-reserve = 4000000\n"
+    with (
+        small_disk(disk, "8m"),
+        make_site(start, guests, tmp_path, *options, config_text=text) as site,
+    ):
+        yield site
+
+
+def test_a_guests_job_starts_when_there_is_space_for_its_output(small_site, tmp_path):
+    ballast, out = tmp_path / "disk" / "ballast", tmp_path / "out"
+    note = (
+        "the job starts when there is space for its output: less than 4000000 bytes are free "
+        "(`penstock.exec.output-reserve`)"
+    )
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 6000000)
+    job = small_site.penstock("submit", "echo", "hello").stdout.strip()
+    with Client(small_site.uri, timeout=60) as client:
+        events = (event for event in client.eventlog(parse(job), follow=True))
+        raised = next(event for event in events if event["name"] == "exception")
+        assert (raised["context"]["severity"], raised["context"]["note"]) == (3, note)
+        assert client.stats("job-exec")["held_starts"] == 1
+        # Output that is not stored needs no space here, and what is left is for the owner.
+        assert small_site.penstock("run", "--output", "/dev/null", "true").returncode == 0
+        assert small_site.owner("run", "echo", "elsewhere").stdout == "elsewhere\n"
+        ballast.unlink()
+        assert client.wait_row(parse(job))["success"]
+        assert client.stats("job-exec")["held_starts"] == 0
+        lines = [line["text"] for line in client.dmesg()]
+    assert small_site.penstock("logs", job).stdout == "hello\n"
+    assert sum("output is stored do not start" in line for line in lines) == 1
+    assert sum("bytes are free for output: jobs of guests start" in line for line in lines) == 1
+
+
+def test_the_largest_writer_of_guests_is_ended_and_others_continue(small_site, tmp_path):
+    quiet = "echo quiet; exec sleep 1000"
+    greedy = "while :; do head -c 65536 /dev/zero || sleep 0.05; done 2>/dev/null"
+    one = small_site.penstock("submit", "sh", "-c", quiet, guest=1).stdout.strip()
+    owners = small_site.owner("submit", "sh", "-c", quiet).stdout.strip()
+    other = small_site.penstock("submit", "sh", "-c", greedy).stdout.strip()
+    assert small_site.owner("wait", other).returncode != 0
+    row = json.loads(small_site.owner("info", "--json", other).stdout)
+    assert row["reason"].startswith("exec: less than 4000000 bytes are free for output ")
+    states = small_site.owner("jobs", "-A", "--no-header", "--format={id.f58} {state}").stdout
+    assert set(states.splitlines()) == {f"{one} RUN", f"{owners} RUN"}
+    small_site.owner("purge", "--force", "--num-limit=0")
+    assert small_site.penstock("run", "true").returncode == 0
+
+
+def test_retained_output_of_a_guest_ends_with_its_job(site):
+    """A process outside of the job may have got a descriptor of its output."""
+    shared = site.folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    script = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.05; done; echo end"
+    job = site.penstock("submit", "--cwd", str(shared), "sh", "-c", script).stdout.strip()
+    deadline = time.monotonic() + 60
+    while not (shared / "pid").exists():
+        assert time.monotonic() < deadline, "the task runs"
+        time.sleep(0.01)
+    pid = (shared / "pid").read_text().strip()
+    with open(f"/proc/{pid}/fd/1", "wb", buffering=0) as kept:
+        (shared / "go").touch()
+        site.penstock("wait", job)
+        with pytest.raises(BrokenPipeError):
+            kept.write(b"later")
+    assert site.penstock("logs", job).stdout == "end\n"
+
+
+def test_a_guests_task_can_open_its_output_again(site):
+    done = site.penstock("run", "sh", "-c", "echo out > /dev/stdout; echo errors > /dev/stderr")
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "errors\n", 0)
 
 
 def test_a_job_has_a_directory_of_its_own_until_its_end(site):

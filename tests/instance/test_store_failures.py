@@ -51,12 +51,10 @@ def submit_until_rejected(client: Client) -> tuple[list[int], RpcError]:
 
 
 def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
-    release, config = tmp_path / "release", tmp_path / "config.toml"
-    config.write_text("penstock.exec.output-reserve = 0\n")
-    options = ("--nodes=1", "--cores=2", "--oversubscribe", "--config", str(config))
+    release = tmp_path / "release"
     with (
         small_disk(tmp_path / "state", "6m"),
-        start(*options, stderr=tmp_path / "log") as instance,
+        start("--nodes=1", "--cores=2", "--oversubscribe", stderr=tmp_path / "log") as instance,
     ):
         with Client(instance.uri, timeout=60) as client:
             running = client.submit(from_command(["sh", "-c", WAIT_FOR, str(release)]))
@@ -99,7 +97,7 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
 def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):
     release = tmp_path / "release"
     config = tmp_path / "config.toml"
-    config.write_text("[penstock]\nstore.reserve = 1000000\nexec.output-reserve = 0\n")
+    config.write_text("penstock.store.reserve = 1000000\n")
     options = ("--nodes=1", "--cores=2", "--oversubscribe", "--config", str(config))
     with (
         small_disk(tmp_path / "state", "8m"),

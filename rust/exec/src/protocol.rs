@@ -42,7 +42,8 @@ pub struct WindowSize {
     pub columns: u16,
 }
 
-/// Output that passes through the reaper on its way to the task's files, which must be regular files or `/dev/null`.
+/// Output that passes through the reaper on its way to the task's files, which must be regular files or `/dev/null`. Retained
+/// output of guests does so in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relay {
     /// None: the task writes to its files.

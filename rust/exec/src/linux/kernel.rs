@@ -139,7 +139,6 @@ impl Kernel for LinuxKernel {
             null,
             cgroup,
             ends: &ends,
-            guest: task.guest.map(|guest| guest.uid),
             socket: None,
             pmi: &pmi,
         };
@@ -159,7 +158,6 @@ impl Kernel for LinuxKernel {
                                 null,
                                 cgroup: None,
                                 ends: &ends,
-                                guest: None,
                                 socket: Some(socket),
                                 pmi: &PmiEnd::None,
                             };

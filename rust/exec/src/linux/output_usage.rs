@@ -3,7 +3,7 @@
 //! The group of a file is the id of the guest whose output it is. The file stays root's and for root alone: its owner could
 //! change its permissions, and delay those who open it by a lease.
 
-use std::fs::{self, DirEntry, Metadata, ReadDir};
+use std::fs::{self, DirEntry, ReadDir};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -17,24 +17,12 @@ use crate::types::JobId;
 
 /// The files that one step of a count looks at: some milliseconds if none is in the cache.
 const FILES_PER_STEP: usize = 128;
-/// Allocated bytes that every file may have, whatever its size: those of its last block, or ahead of writes.
-const MAX_SMALL_FILE_BYTES: u64 = 64 << 10;
-/// The unit of the blocks of a file (`stat(2)`).
-const BLOCK_BYTES: u64 = 512;
+/// The unit in which a file system allocates space for a file.
+const BLOCK_BYTES: u64 = 4096;
 
 /// Marks a file of retained output as a guest's.
 pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {
     fchown(file, None, Some(Gid::from_raw(guest)))
-}
-
-/// The size of a file, or half of what is allocated for it if that is more: a task can allocate space beyond the end, and
-/// a file system may do the same ahead of writes, up to the size again.
-pub(super) fn stored_bytes(file: &Metadata) -> u64 {
-    let allocated = file.blocks().saturating_mul(BLOCK_BYTES);
-    if allocated <= MAX_SMALL_FILE_BYTES {
-        return file.len();
-    }
-    file.len().max(allocated / 2)
 }
 
 /// The bytes that users can write to the file system of a directory; without a limit if they are not known.
@@ -74,7 +62,10 @@ fn guests_file(entry: &DirEntry) -> Option<OutputFile> {
     (file.gid() != 0).then(|| OutputFile {
         job: JobId::new(job),
         user: file.gid(),
-        bytes: stored_bytes(&file),
+        bytes: file
+            .len()
+            .checked_next_multiple_of(BLOCK_BYTES)
+            .unwrap_or(u64::MAX),
     })
 }
 
@@ -82,7 +73,6 @@ fn guests_file(entry: &DirEntry) -> Option<OutputFile> {
 mod tests {
     use std::fs::{File, write};
 
-    use rustix::fs::{FallocateFlags, fallocate};
     use rustix::process::geteuid;
 
     use super::*;
@@ -117,21 +107,8 @@ mod tests {
             let mut jobs: Vec<_> = found.iter().map(|file| file.job.get()).collect();
             jobs.sort_unstable();
             assert!(jobs.into_iter().eq(1..=200));
-            assert_eq!(found.iter().map(|file| file.bytes).max(), Some(4));
+            assert_eq!(found.iter().map(|file| file.bytes).max(), Some(BLOCK_BYTES));
         }
-    }
-
-    #[test]
-    fn allocated_space_beyond_the_end_counts() {
-        let file = tempfile::tempfile().expect("a file");
-        let size = |file: &File| stored_bytes(&file.metadata().expect("metadata"));
-        assert_eq!(size(&file), 0);
-        if fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 1 << 20).is_ok() {
-            assert_eq!(file.metadata().expect("metadata").len(), 0);
-            assert!(size(&file) >= 1 << 19);
-        }
-        file.set_len(1 << 40).expect("a sparse file");
-        assert_eq!(size(&file), 1 << 40);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::empty_files::EmptyFiles;
-use super::output_usage::{OutputCount, free_bytes, stored_bytes};
+use super::output_usage::{OutputCount, free_bytes};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::log::LogContents;
@@ -602,7 +602,7 @@ impl EventLoop {
             Effect::MeasureOutput(job) => {
                 let size = |stream| {
                     let path = retained_file(&self.output, job, stream);
-                    fs::symlink_metadata(path).map_or(0, |file| stored_bytes(&file))
+                    fs::symlink_metadata(path).map_or(0, |file| file.len())
                 };
                 let sizes = Stream::ALL.into_iter().map(size);
                 service.take_output_size(job, sizes.fold(0, u64::saturating_add));

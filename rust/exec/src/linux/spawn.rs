@@ -12,7 +12,6 @@ use rustix::process::{
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::output_usage;
 use super::pmi::PmiEnd;
 use super::procfs::{self, Stat};
 use super::streams::TaskEnds;
@@ -54,7 +53,6 @@ struct ChildPlan<'a> {
     created_at: Option<u64>,
     cgroup: Option<CgroupId>,
     ends: &'a TaskEnds,
-    guest: Option<u32>,
     socket: Option<BorrowedFd<'a>>,
     pmi: &'a PmiEnd,
     progress: ChildProgress,
@@ -76,8 +74,6 @@ pub(super) struct Descriptors<'a> {
     pub(super) null: BorrowedFd<'a>,
     pub(super) cgroup: Option<(CgroupId, BorrowedFd<'a>)>,
     pub(super) ends: &'a TaskEnds,
-    /// The guest whose retained output the files are.
-    pub(super) guest: Option<u32>,
     /// The socket that the program gets as descriptor 3.
     pub(super) socket: Option<BorrowedFd<'a>>,
     /// The connection that the program gets as descriptor 4, or its standard input.
@@ -104,7 +100,6 @@ pub(super) fn spawn(
         created_at: procfs::ticks_since_boot(),
         cgroup: parts.cgroup.map(|(id, _)| id),
         ends: parts.ends,
-        guest: parts.guest,
         socket: parts.socket,
         pmi: parts.pmi,
         progress: ChildProgress::Created,
@@ -242,30 +237,18 @@ impl ChildPlan<'_> {
         match (&self.spec.stdout, &self.ends.stdout) {
             (_, Some(pipe)) => dup2_stdout(pipe),
             (Output::Null | Output::SameAsStdout, None) => dup2_stdout(self.null),
-            (Output::Append(path), None) => self.open_output(path, APPEND).and_then(dup2_stdout),
-            (Output::Truncate(path), None) => {
-                self.open_output(path, TRUNCATE).and_then(dup2_stdout)
-            }
+            (Output::Append(path), None) => open_stream(path, APPEND).and_then(dup2_stdout),
+            (Output::Truncate(path), None) => open_stream(path, TRUNCATE).and_then(dup2_stdout),
         }
         .map_err(at(Step::Stdout))?;
         match (&self.spec.stderr, &self.ends.stderr) {
             (_, Some(pipe)) => dup2_stderr(pipe),
             (Output::Null, None) => dup2_stderr(self.null),
-            (Output::Append(path), None) => self.open_output(path, APPEND).and_then(dup2_stderr),
-            (Output::Truncate(path), None) => {
-                self.open_output(path, TRUNCATE).and_then(dup2_stderr)
-            }
+            (Output::Append(path), None) => open_stream(path, APPEND).and_then(dup2_stderr),
+            (Output::Truncate(path), None) => open_stream(path, TRUNCATE).and_then(dup2_stderr),
             (Output::SameAsStdout, None) => dup2_stderr(rustix::stdio::stdout()),
         }
         .map_err(at(Step::Stderr))
-    }
-
-    fn open_output(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let file = open_stream(path, flags)?;
-        if let Some(guest) = self.guest {
-            output_usage::mark(&file, guest)?;
-        }
-        Ok(file)
     }
 
     /// Writes the record of the start to the log, in one piece.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use penstock_imp::{Buffering, Label};
 use rustix::event::epoll;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Uid, fchown, fstat, openat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
@@ -17,6 +17,7 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
 use super::event_source::EventSource;
+use super::guests::PRIVATE_MASK;
 use super::output_usage;
 use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
 use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
@@ -278,52 +279,89 @@ impl Streams {
 fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure> {
     let mut ends = TaskEnds::default();
     let mut streams = TaskStreams::default();
-    match spec.relay {
-        Relay::None if spec.stdin != Input::Pipe => return Ok(None),
-        Relay::None => {}
-        Relay::Terminal(size) => {
-            let (master, slave) = open_terminal(size).map_err(at(Step::Stdin))?;
-            let source = master.try_clone().map_err(|_| failed(Step::Stdin))?;
-            streams.copy(source, spec, Step::Stdout, c"", Buffering::None)?;
-            ends.terminal = Some(slave.try_clone().map_err(|_| failed(Step::Stdin))?);
-            streams.terminal = Some(slave);
-            streams.input = Some(InputEnd::new(master));
-            return Ok(Some((ends, streams)));
-        }
-        Relay::Labels {
-            stdout,
-            stderr,
-            is_line_buffered,
-        } => {
-            let buffering = if is_line_buffered {
-                Buffering::Lines
-            } else {
-                Buffering::None
-            };
-            let prefix = format!("{}: ", spec.task.rank.0);
-            let prefix = CString::new(prefix).map_err(|_| failed(Step::Stdout))?;
-            let mut relay = |step| {
-                let (source, end) = open_pipe(OFlags::empty()).map_err(at(step))?;
-                streams.copy(source, spec, step, &prefix, buffering)?;
-                Ok(Some(end))
-            };
-            if stdout {
-                ends.stdout = relay(Step::Stdout)?;
-            }
-            if stderr && spec.stderr != Output::SameAsStdout {
-                ends.stderr = relay(Step::Stderr)?;
-            }
-        }
+    if let Relay::Terminal(size) = spec.relay {
+        let (master, slave) = open_terminal(size).map_err(at(Step::Stdin))?;
+        let source = master.try_clone().map_err(|_| failed(Step::Stdin))?;
+        streams.copy(source, spec, Step::Stdout, c"", Buffering::None)?;
+        ends.terminal = Some(slave.try_clone().map_err(|_| failed(Step::Stdin))?);
+        streams.terminal = Some(slave);
+        streams.input = Some(InputEnd::new(master));
+        return Ok(Some((ends, streams)));
     }
+    ends.stdout = streams.relay(spec, Step::Stdout)?;
+    ends.stderr = streams.relay(spec, Step::Stderr)?;
     if spec.stdin == Input::Pipe {
         let (end, input) = open_pipe(OFlags::NONBLOCK).map_err(at(Step::Stdin))?;
         ends.stdin = Some(end);
         streams.input = Some(InputEnd::new(input));
     }
-    Ok(Some((ends, streams)))
+    let pipes = [
+        (&ends.stdin, Step::Stdin),
+        (&ends.stdout, Step::Stdout),
+        (&ends.stderr, Step::Stderr),
+    ];
+    let mut is_used = false;
+    for (pipe, step) in pipes {
+        if let Some(pipe) = pipe {
+            is_used = true;
+            if let Some(guest) = spec.guest {
+                // The guest can open it again, as `/dev/stderr`.
+                fchown(pipe, Some(Uid::from_raw(guest.uid)), None).map_err(at(step))?;
+            }
+        }
+    }
+    Ok(is_used.then_some((ends, streams)))
+}
+
+/// The buffering of a stream whose lines get labels.
+fn label_buffering(spec: &TaskSpec, step: Step) -> Option<Buffering> {
+    let Relay::Labels {
+        stdout,
+        stderr,
+        is_line_buffered,
+    } = spec.relay
+    else {
+        return None;
+    };
+    let is_labelled = match step {
+        Step::Stderr => stderr && spec.stderr != Output::SameAsStdout,
+        _ => stdout,
+    };
+    is_labelled.then_some(if is_line_buffered {
+        Buffering::Lines
+    } else {
+        Buffering::None
+    })
+}
+
+/// Whether a stream is retained output of a guest's process.
+///
+/// The process gets a pipe in place of the file: it could hand the file to a process outside of the job, which would
+/// write to it after the job's end, and allocate space without writing.
+fn is_retained_of_guest(spec: &TaskSpec, step: Step) -> bool {
+    let (output, is_named) = match step {
+        Step::Stderr => (&spec.stderr, spec.guest.map(|guest| guest.names_stderr)),
+        _ => (&spec.stdout, spec.guest.map(|guest| guest.names_stdout)),
+    };
+    is_named == Some(false) && matches!(output, Output::Append(_) | Output::Truncate(_))
 }
 
 impl TaskStreams {
+    /// Adds a copy of standard output or error if it passes through the reaper, and returns the task's end.
+    fn relay(&mut self, spec: &TaskSpec, step: Step) -> Result<Option<OwnedFd>, SpawnFailure> {
+        let (prefix, buffering) = if let Some(buffering) = label_buffering(spec, step) {
+            let prefix = CString::new(format!("{}: ", spec.task.rank.0));
+            (prefix.map_err(|_| failed(step))?, buffering)
+        } else if is_retained_of_guest(spec, step) {
+            (CString::default(), Buffering::None)
+        } else {
+            return Ok(None);
+        };
+        let (source, end) = open_pipe(OFlags::empty()).map_err(at(step))?;
+        self.copy(source, spec, step, &prefix, buffering)?;
+        Ok(Some(end))
+    }
+
     /// Adds a copy of standard output or error. The reaper, which is root's, does not open a file that a guest has named,
     /// nor write to it: that could block.
     fn copy(
@@ -420,7 +458,12 @@ fn open_output(spec: &TaskSpec, output: &Output, step: Step) -> Result<OwnedFd, 
         Some(directory.map_err(at(Step::Chdir))?)
     };
     let directory = directory.as_ref().map_or(CWD, AsFd::as_fd);
-    open_file(directory, path, truncate, spec.umask).map_err(at(step))
+    let mask = if is_retained_of_guest(spec, step) {
+        PRIVATE_MASK
+    } else {
+        spec.umask
+    };
+    open_file(directory, path, truncate, mask).map_err(at(step))
 }
 
 fn open_file(

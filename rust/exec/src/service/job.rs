@@ -281,6 +281,11 @@ impl Job {
         self.intent.is_none() && self.presence == Presence::Absent
     }
 
+    /// Whether it is a guest's.
+    pub(super) fn is_guests(&self) -> bool {
+        self.guest.is_some()
+    }
+
     /// Whether an earlier service may have started the job.
     pub(super) fn is_reattached(&self) -> bool {
         let start = self.outstanding_start.as_ref();

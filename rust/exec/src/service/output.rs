@@ -46,9 +46,16 @@ impl Service {
         if job.measure_at.take_if(|at| now >= *at).is_none() || !job.has_running_task() {
             return;
         }
-        if self.measures_output() {
+        let is_guests = job.is_guests();
+        if self
+            .jobs
+            .get(&id)
+            .is_some_and(|job| self.measures_output(job))
+        {
             self.effects.push(Effect::MeasureOutput(id));
-            self.measure_space_if_due();
+            if is_guests {
+                self.measure_space_if_due();
+            }
             self.schedule_measurement(id, now);
         }
     }

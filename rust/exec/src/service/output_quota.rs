@@ -1,4 +1,5 @@
-//! Limits of retained output together: the bytes of each guest, and the free space of its file system.
+//! Limits of guests' retained output together: the bytes of each guest, and the free space of its file system, which is left
+//! to the owner.
 //!
 //! The use of a guest is a sum: running jobs add what they have written, and purged output stays in it until a count of all
 //! files. So no job is rejected or ended before a count that has begun later confirms that the guest is above its limit.
@@ -16,14 +17,17 @@ use crate::types::JobId;
 const COUNT_PAUSE_FACTOR: f64 = 9.0;
 /// The part of the reserve that has to be free in addition before jobs start again, as a divisor.
 const RESUME_DIVISOR: u64 = 8;
+/// No job is ended if the free space suffices for this many intervals, ten minutes, of what guests write.
+const FULL_AFTER_INTERVALS: u64 = 600;
 /// The severity of the exception that tells why a job does not start.
 const HELD_SEVERITY: i64 = 3;
 
 impl Service {
-    /// Whether the sizes of running jobs' output are needed.
-    pub(super) fn measures_output(&self) -> bool {
+    /// Whether the size of a running job's retained output is needed.
+    pub(super) fn measures_output(&self, job: &Job) -> bool {
         let settings = &self.settings;
-        settings.output_limit > 0 || settings.output_reserve > 0 || settings.user_output_limit > 0
+        let has_quota = settings.output_reserve > 0 || settings.user_output_limit > 0;
+        job.is_output_retained && (settings.output_limit > 0 || has_quota && job.is_guests())
     }
 
     /// Checks whether the output of a job that is ready to start has room. If not, the job is checked again later.
@@ -42,7 +46,8 @@ impl Service {
     }
 
     fn check_free_space(&mut self, id: JobId) -> bool {
-        if self.settings.output_reserve == 0 {
+        let is_guests = self.jobs.get(&id).is_some_and(Job::is_guests);
+        if self.settings.output_reserve == 0 || !is_guests {
             return true;
         }
         if self.measure_space_if_due() {
@@ -90,10 +95,12 @@ impl Service {
         usage.space.is_low = bytes < wanted;
         let text = match (was_low, usage.space.is_low) {
             (false, true) => Some(format!(
-                "{bytes} bytes are free for output, less than {reserve} (`penstock.exec.output-reserve`): jobs whose output \
-                 is stored do not start, and those that write most are ended"
+                "{bytes} bytes are free for output, less than {reserve} (`penstock.exec.output-reserve`): jobs of guests \
+                 whose output is stored do not start, and those that write most are ended"
             )),
-            (true, false) => Some(format!("{bytes} bytes are free for output: jobs start")),
+            (true, false) => Some(format!(
+                "{bytes} bytes are free for output: jobs of guests start"
+            )),
             _ => None,
         };
         self.effects.extend(text.map(Effect::Log));
@@ -105,15 +112,16 @@ impl Service {
             if !usage.waiting.is_empty() {
                 self.timers.add_output(now + OUTPUT_CHECK_INTERVAL_S);
             }
-            self.end_largest_writers();
+            self.end_largest_writers(bytes);
         }
         self.output_usage.space.interval += 1;
         self.recheck_waiting();
     }
 
-    /// Requests what all running jobs have written in this interval, and the free space after that.
+    /// Requests what all running jobs of guests have written in this interval, and the free space after that.
     fn compare_writers(&mut self) {
-        let is_writer = |job: &Job| job.is_output_retained && job.has_running_task();
+        let is_writer =
+            |job: &Job| job.is_guests() && job.is_output_retained && job.has_running_task();
         let writers = self.jobs.iter().filter(|(_, job)| is_writer(job));
         self.effects
             .extend(writers.map(|(id, _)| Effect::MeasureOutput(*id)));
@@ -121,15 +129,17 @@ impl Service {
         self.output_usage.space.is_comparing = true;
     }
 
-    /// Ends the largest writers until they, and the jobs that end already, account for half of the bytes written since the
-    /// last measurement: a job that writes little is not ended for another's output.
-    fn end_largest_writers(&mut self) {
+    /// Ends the guests' largest writers until they, and the jobs that end already, account for half of the bytes that guests
+    /// have written since the last measurement: a job that writes little is not ended for another's output. If all of them
+    /// write little, none is ended.
+    fn end_largest_writers(&mut self, free: u64) {
         let (mut total, mut ended) = (0_u64, 0_u64);
         let mut writers = Vec::new();
         let interval = self.output_usage.space.interval;
         for (id, job) in &self.jobs {
             let (measured_in, growth) = job.output_growth;
-            if measured_in != interval || growth == 0 || !job.has_running_task() {
+            let is_writer = job.is_guests() && job.has_running_task();
+            if measured_in != interval || growth == 0 || !is_writer {
                 continue;
             }
             total = total.saturating_add(growth);
@@ -138,6 +148,9 @@ impl Service {
             } else {
                 writers.push((growth, *id));
             }
+        }
+        if total.saturating_mul(FULL_AFTER_INTERVALS) <= free {
+            return;
         }
         writers.sort_unstable_by(|one, other| other.cmp(one));
         let reserve = self.settings.output_reserve;

@@ -55,7 +55,6 @@ impl Service {
         let must_end = job.is_failing();
         let is_running = job.has_running_task();
         let (expiration, warning_time) = (job.expiration, job.warning_time());
-        let is_retained = job.is_output_retained;
         if answered_before == Some(Answered::Nothing) {
             if let Some(template) = &job.redirected_to {
                 self.followers
@@ -65,7 +64,11 @@ impl Service {
             if is_running {
                 self.timers.add(expiration, id);
                 self.timers.add(warning_time.unwrap_or_default(), id);
-                if is_retained && self.measures_output() {
+                if self
+                    .jobs
+                    .get(&id)
+                    .is_some_and(|job| self.measures_output(job))
+                {
                     self.schedule_measurement(id, now);
                 }
             }

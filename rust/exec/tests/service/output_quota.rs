@@ -26,9 +26,9 @@ fn world_with_guests() -> World {
 }
 
 fn world_with_reserve() -> World {
-    let mut world = World::new();
+    let mut world = world_with_guests();
+    world.settings.user_output_limit = 0;
     world.settings.output_reserve = 800;
-    world.settings.output_limit = 0;
     restart_service(&mut world);
     world
 }
@@ -243,11 +243,11 @@ fn jobs_without_retained_output_and_the_owners_have_no_limit() {
 fn a_job_starts_when_there_is_space_for_its_output() {
     let mut world = world_with_reserve();
     world.free_space = 799;
-    submit(&mut world, 1, 1);
+    submit_as(&mut world, GUEST, 1);
     let options = json!({"output": {"stdout": {"type": "file", "path": "out"}}});
     let spec = with_options(jobspec(1, &["true"]), &options);
-    world.submit(2, spec, Some(resources(1)));
-    world.run();
+    world.submit_as(GUEST, 2, spec, Some(resources(1)));
+    set_up(&mut world);
     assert_eq!(held_starts(&mut world), 1);
     assert_eq!(world.answers(1), ["exception"]);
     assert_eq!(world.answers(2), ["start"]);
@@ -257,8 +257,8 @@ fn a_job_starts_when_there_is_space_for_its_output() {
         world.job(1).warnings,
         [("exec".to_owned(), note.to_owned())]
     );
-    let low = "799 bytes are free for output, less than 800 (`penstock.exec.output-reserve`): jobs whose output is stored \
-               do not start, and those that write most are ended";
+    let low = "799 bytes are free for output, less than 800 (`penstock.exec.output-reserve`): jobs of guests whose output \
+               is stored do not start, and those that write most are ended";
     // A little more is not enough, and nothing is reported again.
     for free in [799, 899] {
         world.free_space = free;
@@ -268,12 +268,12 @@ fn a_job_starts_when_there_is_space_for_its_output() {
     }
     world.free_space = 900;
     world.advance(1.0);
-    world.run();
+    set_up(&mut world);
     assert_eq!(held_starts(&mut world), 0);
     assert_eq!(world.answers(1), ["exception", "start"]);
     assert_eq!(
         world.logged,
-        [low, "900 bytes are free for output: jobs start"]
+        [low, "900 bytes are free for output: jobs of guests start"]
     );
     assert_eq!(world.job(1).warnings.len(), 1);
 }
@@ -282,8 +282,7 @@ fn a_job_starts_when_there_is_space_for_its_output() {
 fn a_held_job_can_be_cancelled() {
     let mut world = world_with_reserve();
     world.free_space = 0;
-    submit(&mut world, 1, 1);
-    world.run();
+    submit_as(&mut world, GUEST, 1);
     world.cancel(1);
     world.run();
     assert!(world.job(1).is_released);
@@ -294,8 +293,7 @@ fn a_held_job_can_be_cancelled() {
 fn the_largest_writers_are_ended_when_space_runs_out() {
     let mut world = world_with_reserve();
     for id in 1..=4 {
-        submit(&mut world, id, 1);
-        world.run();
+        submit_as(&mut world, GUEST, id);
     }
     world.advance(1.0);
     world.free_space = 500;
@@ -324,11 +322,9 @@ fn the_largest_writers_are_ended_when_space_runs_out() {
 #[test]
 fn a_writer_is_found_although_another_job_is_measured_before_it() {
     let mut world = world_with_reserve();
-    submit(&mut world, 1, 1);
-    world.run();
+    submit_as(&mut world, GUEST, 1);
     world.advance(0.5);
-    submit(&mut world, 2, 1);
-    world.run();
+    submit_as(&mut world, GUEST, 2);
     write(&mut world, 1, 5);
     write(&mut world, 2, 1000);
     world.free_space = 0;
@@ -341,8 +337,7 @@ fn a_writer_is_found_although_another_job_is_measured_before_it() {
 #[test]
 fn output_of_an_earlier_service_is_not_written_now() {
     let mut world = world_with_reserve();
-    submit(&mut world, 1, 1);
-    world.run();
+    submit_as(&mut world, GUEST, 1);
     write(&mut world, 1, 1000);
     world.free_space = 0;
     restart_service(&mut world);
@@ -355,4 +350,39 @@ fn output_of_an_earlier_service_is_not_written_now() {
     world.advance(1.0);
     world.run();
     assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn the_space_that_is_left_is_the_owners() {
+    let mut world = world_with_reserve();
+    submit(&mut world, 1, 1);
+    world.run();
+    submit_as(&mut world, GUEST, 2);
+    write(&mut world, 1, 1000);
+    write(&mut world, 2, 1);
+    world.free_space = 0;
+    world.advance(1.0);
+    world.run();
+    assert_eq!([1, 2].map(|id| world.job(id).notes.len()), [0, 1]);
+    submit(&mut world, 3, 1);
+    world.run();
+    assert_eq!(world.answers(3), ["start"]);
+}
+
+#[test]
+fn jobs_that_write_little_are_not_ended_for_space_that_others_take() {
+    let mut world = world_with_reserve();
+    submit_as(&mut world, GUEST, 1);
+    world.free_space = 600;
+    for (bytes, expected) in [(1, 0), (2, 1)] {
+        for _ in 0..3 {
+            world.advance(1.0);
+            world.run();
+        }
+        write(&mut world, 1, bytes);
+        world.advance(1.0);
+        world.run();
+        // The space suffices for ten minutes of one byte a second, not of two.
+        assert_eq!(world.job(1).notes.len(), expected, "{bytes} bytes a second");
+    }
 }
