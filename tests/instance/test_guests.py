@@ -369,7 +369,7 @@ def small_site(start, guests, tmp_path):
 
 
 def test_a_guests_job_starts_when_there_is_space_for_its_output(small_site, tmp_path):
-    ballast, out = tmp_path / "disk" / "ballast", tmp_path / "out"
+    ballast = tmp_path / "disk" / "ballast"
     note = (
         "the job starts when there is space for its output: less than 4000000 bytes are free "
         "(`penstock.exec.output-reserve`)"
@@ -421,7 +421,7 @@ def test_retained_output_of_a_guest_ends_with_its_job(site):
         assert time.monotonic() < deadline, "the task runs"
         time.sleep(0.01)
     pid = (shared / "pid").read_text().strip()
-    with open(f"/proc/{pid}/fd/1", "wb", buffering=0) as kept:
+    with Path(f"/proc/{pid}/fd/1").open("wb", buffering=0) as kept:
         (shared / "go").touch()
         site.penstock("wait", job)
         with pytest.raises(BrokenPipeError):

@@ -82,7 +82,7 @@ KINDS = {
     # errno, attempts
     "store-error": (2, 14, "store"),
     # commits before it, errno
-    "commit-error": (2, 14, "store"),
+    "commit-error": (2, 36, "store"),
     # bytes
     "disk-limit": (1, 10, "disk"),
     "heal": (0, 14, ""),

@@ -314,8 +314,9 @@ class ExecSettings:
     )
     output_reserve: int = key(
         256 << 20,
-        "bytes that stored output leaves free on its file system: with less, jobs whose output is "
-        "stored do not start, and those that write most are killed; 0 is no reserve",
+        "bytes that stored output of guests leaves free on its file system: with less, jobs of "
+        "guests whose output is stored do not start, and those that write most are killed; "
+        "0 is no reserve",
         reload=True,
     )
     user_output_limit: int = key(

@@ -367,7 +367,7 @@ pub struct ConfigReloadRequest {
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_limit: Option<u64>,
-    /// Free bytes of the file system of retained output below which no job with such output is started; 0 for none.
+    /// Free bytes of the file system of retained output below which no job of a guest with such output is started; 0 for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_reserve: Option<u64>,
     /// Bytes of retained output of all jobs of a guest; 0 for no limit.

@@ -21,6 +21,8 @@ use crate::state::State;
 /// Maximum number of jobs renewed in one slice, and examined.
 const JOBS_PER_SLICE: usize = 200;
 const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
+/// Bytes of a jobspec whose reading takes as long as the renewal of a job.
+const BYTES_PER_JOB: usize = 1024;
 
 /// The renewal of what is sent to the scheduler about jobs in queues whose constraint has changed, in slices.
 ///
@@ -84,6 +86,12 @@ impl Renewal {
         Reply::Deferred
     }
 
+    /// Forgets the requests of a peer that has disconnected.
+    pub(crate) fn disconnect(&mut self, origin: &[u8]) {
+        self.waiting
+            .retain(|request| request.origin() != Some(origin));
+    }
+
     /// Begins with these queues. A renewal that is under way restarts with its own queues and these.
     fn begin(&mut self, cx: &mut Context, changed: BTreeSet<String>) {
         cx.queues.end_collection(Collector::Renewal, &self.queues);
@@ -122,17 +130,22 @@ impl Renewal {
             if job.record.state() != State::Inactive
                 && queue.is_some_and(|queue| self.queues.contains(queue))
             {
-                renewed += 1;
-                self.renew(cx, id, &spec);
+                renewed += 1 + self.renew(cx, id, &spec) / BYTES_PER_JOB;
             }
         }
     }
 
-    /// Replaces what is sent to the scheduler about a job, and requests its resources again.
-    fn renew(&mut self, cx: &mut Context, id: JobId, spec: &Arc<Spec>) {
-        let new = |cx: &Context| Redacted {
-            of: Arc::downgrade(spec),
-            request: redact(cx, spec.key),
+    /// Replaces what is sent to the scheduler about a job, and requests its resources again. Returns the length of the
+    /// jobspec that it has read; 0 if it has read none.
+    fn renew(&mut self, cx: &mut Context, id: JobId, spec: &Arc<Spec>) -> usize {
+        let mut bytes = 0;
+        let mut new = |cx: &Context| {
+            let text = read_jobspec(cx, spec.key);
+            bytes = text.len();
+            Redacted {
+                of: Arc::downgrade(spec),
+                request: redact(cx, &text),
+            }
         };
         let redacted = self.redacted.entry(spec.key);
         let redacted = redacted.or_insert_with(|| new(cx));
@@ -140,20 +153,21 @@ impl Renewal {
             *redacted = new(cx);
         }
         let Some(request) = &redacted.request else {
-            return;
+            return bytes;
         };
         if !cx.jobs.set_request(id, request) {
-            return;
+            return bytes;
         }
         let record = cx.jobs.record(id);
         if record.is_some_and(|record| record.state() < State::Run) {
             cx.add_effect(Effect::Withdraw(id));
             cx.revisit(id);
         }
+        bytes
     }
 }
 
-/// Replaces the settings. Resources for pending jobs of a queue whose constraint has changed are
+/// Replaces the settings. Resources for pending jobs of a queue that is new, or whose constraint has changed, are
 /// requested again, in slices; those that the scheduler has allocated for the former constraint are not accepted.
 pub(crate) fn apply(cx: &mut Context, renewal: &mut Renewal, settings: Settings) {
     let old = std::mem::replace(&mut cx.settings, settings);
@@ -165,7 +179,8 @@ pub(crate) fn apply(cx: &mut Context, renewal: &mut Renewal, settings: Settings)
         .queues
         .iter()
         .filter(|(name, queue)| {
-            old.queues.get(*name).is_some_and(|old| {
+            // Jobs may have been submitted to a queue that was removed since, and comes back.
+            old.queues.get(*name).is_none_or(|old| {
                 old.requires != queue.requires || old.constraint != queue.constraint
             })
         })
@@ -178,11 +193,16 @@ pub(crate) fn apply(cx: &mut Context, renewal: &mut Renewal, settings: Settings)
     cx.add_effect(Effect::QueuesChanged);
 }
 
+/// A jobspec in the store; an empty text if it cannot be read.
+pub(crate) fn read_jobspec(cx: &Context, key: i64) -> String {
+    cx.read_store(|store| store.jobspec(key))
+        .unwrap_or_default()
+}
+
 /// The form of a jobspec in the store that is sent to the scheduler now.
-pub(crate) fn redact(cx: &Context, key: i64) -> Option<Arc<RedactedJobspec>> {
-    let text = cx.read_store(|store| store.jobspec(key));
-    let redacted = Jobspec::from_json(&text.unwrap_or_default())
-        .and_then(|jobspec| policy::redact(jobspec, &cx.settings));
+pub(crate) fn redact(cx: &Context, text: &str) -> Option<Arc<RedactedJobspec>> {
+    let redacted =
+        Jobspec::from_json(text).and_then(|jobspec| policy::redact(jobspec, &cx.settings));
     // It was valid when it was stored.
     redacted.ok().map(Arc::new)
 }

@@ -532,6 +532,7 @@ impl Manager {
             self.queries.disconnect(&mut self.cx, origin);
             self.elastic.disconnect(origin);
             self.submissions.disconnect(&mut self.cx, origin);
+            self.renewal.disconnect(origin);
             self.scheduler.disconnect(&mut self.cx, origin);
             self.exec.disconnect(&mut self.cx, origin);
         }

@@ -30,6 +30,68 @@ fn new_settings_renew_the_requests_of_queues_with_other_resources() {
     assert_eq!(system["constraints"], json!({"properties": ["ssd"]}));
 }
 
+/// The jobs were read at the start with the constraint of their queue then: none.
+#[test]
+fn jobs_of_a_queue_that_comes_back_are_requested_with_its_constraint() {
+    let directory = Directory::new("queue-comes-back");
+    let mut bench = directory.open(requiring("ssd"), 1000.0);
+    let (id, _) = bench.submit(&json!({"queue": "batch"}));
+    bench.manager.close();
+    let mut bench = directory.open(queues(&[("debug", Queue::default())]), 2000.0);
+    let out = bench.scheduler(None);
+    let mut allocs = out.iter().filter(|sent| sent.topic() == "sched.alloc");
+    assert_eq!(allocs.next().map(required), Some(Value::Null));
+    bench.manager.set_settings(requiring("ssd"), bench.now);
+    let out = bench.manager.flush().unwrap();
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    assert_eq!(out.iter().map(required).collect::<Vec<_>>(), ["ssd"]);
+}
+
+#[test]
+fn jobspecs_with_much_text_are_renewed_in_smaller_slices() {
+    let slices = |length: usize| {
+        let mut bench = Bench::with(two());
+        bench.scheduler(None);
+        for number in 0..40 {
+            let variable = "x".repeat(length);
+            let environment = json!({"A": variable, "N": number.to_string()});
+            bench.submit(&json!({"queue": "batch", "environment": environment}));
+        }
+        bench.manager.set_settings(requiring("ssd"), bench.now);
+        bench.manager.flush().unwrap();
+        let mut slices = 1;
+        while bench.is_due() {
+            bench.pass(0.0);
+            slices += 1;
+        }
+        slices
+    };
+    // A slice has 200 jobs, or three of 100 KB.
+    assert_eq!((slices(10), slices(100_000)), (1, 14));
+}
+
+#[test]
+fn a_client_that_has_gone_gets_no_response_about_a_reload() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    bench.submit_copies(&json!({"queue": "batch"}), 1000);
+    bench.manager.set_settings(requiring("ssd"), bench.now);
+    bench.manager.flush().unwrap();
+    let wait = |bench: &mut Bench, origin| {
+        let out = bench.request_as(origin, OWNER, "job-manager.config-wait", &json!({}), 0);
+        assert_eq!(responses(&out), Vec::<&str>::new());
+    };
+    wait(&mut bench, "gone");
+    wait(&mut bench, "stays");
+    bench.request_as("gone", OWNER, "job-manager.disconnect", &json!({}), 4);
+    let mut found = Vec::new();
+    while bench.is_due() {
+        found.extend(bench.advance());
+    }
+    assert_eq!(responses(&found), ["job-manager.config-wait"]);
+}
+
 /// The two queues, of which `batch` requires a property.
 fn requiring(property: &str) -> Settings {
     let batch = Queue {

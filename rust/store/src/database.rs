@@ -157,7 +157,7 @@ impl Database {
 
     fn with(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
         connection.set_prepared_statement_cache_capacity(32);
-        // Otherwise SQLite prepares a statement with a range anew for each value that is bound to its ends.
+        // Otherwise SQLite prepares a statement with a range again for each value that is bound to its ends.
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
             .map_err(|source| Error::new("cannot configure SQLite", &source))?;

@@ -91,7 +91,7 @@ pub struct ServiceOptions {
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     pub output_limit: u64,
-    /// Free bytes of the file system of retained output below which no job with such output is started; 0 for none.
+    /// Free bytes of the file system of retained output below which no job of a guest with such output is started; 0 for none.
     pub output_reserve: u64,
     /// Bytes of retained output of all jobs of a guest; 0 for no limit.
     pub user_output_limit: u64,

@@ -36,7 +36,7 @@ pub struct Settings {
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     pub output_limit: u64,
-    /// Free bytes of the file system of retained output below which no job with such output is started, and the jobs that write
+    /// Free bytes of the file system of retained output below which no job of a guest with such output is started, and those that write
     /// most are ended; 0 for none.
     pub output_reserve: u64,
     /// Bytes of retained output of all jobs of a guest; 0 for no limit.

@@ -140,7 +140,10 @@ impl Batch {
     fn add(&mut self, cx: &mut Context, max: u64, response: &mut SubmitResultsText) -> u64 {
         if self.redactions != cx.redactions {
             self.redactions = cx.redactions;
-            if let Some(request) = reload::redact(cx, self.copies.record().spec().key) {
+            if let Some(request) = reload::redact(
+                cx,
+                &reload::read_jobspec(cx, self.copies.record().spec().key),
+            ) {
                 self.copies.set_request(request);
             }
         }
