@@ -15,14 +15,12 @@ use penstock_imp::{Action, FAILURE_BYTES, FileMode, Stream, decode_failure};
 use rustix::event::epoll::{self, EventFlags};
 
 use super::event_source::EventSource;
-use super::streams::GuestCopy;
+use super::streams::{GuestCopy, PRIVATE_MASK};
 use super::syscalls;
 use crate::EnvironmentBlock;
 use crate::protocol::{Guest, Input, Output, Pmi, Relay, TaskSpec};
 use crate::types::{JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
 
-/// The file mode creation mask for files that the reaper makes.
-pub(super) const PRIVATE_MASK: u32 = 0o077;
 /// Time for which output is copied when no process of its job is left, before a further attempt to end the job ends the
 /// copy: less than the time between two attempts.
 const MAX_COPY_DURATION: Duration = Duration::from_secs(3);

@@ -17,11 +17,12 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
 use super::event_source::EventSource;
-use super::guests::PRIVATE_MASK;
 use super::output_usage;
 use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
 use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 
+/// The file mode creation mask for files that the reaper makes.
+pub(super) const PRIVATE_MASK: u32 = 0o077;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Reads of one stream for one event, so that it does not delay the others.
 const MAX_READS_PER_EVENT: usize = 16;
