@@ -58,7 +58,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         type=_slice,
         default="[:1]",
         metavar="N|SLICE",
-        help="the N newest, or a slice of all, the newest first: `[1:4]`, `[:]`",
+        help="the N newest, or a slice of the 1,000 newest: `[1:4]`, `[:]`",
     )
 
 

@@ -460,8 +460,8 @@ class Methods:
         """The ids of this user's newest jobs, newest first.
 
         Args:
-            count: The maximum number of ids, at most 1,000; None for that many. `jobs` has the
-                others, page by page.
+            count: The maximum number of ids; None for the 1,000 newest. More than 1,000 are
+                rejected (EINVAL) if the user has more jobs. `jobs` has the others, page by page.
         """
         payload = {"slice": "[:]" if count is None else f"[:{count}]"}
         return Call(topics.job_manager.HISTORY_GET, payload, ids_reader("jobs"))

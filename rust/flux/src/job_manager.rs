@@ -256,7 +256,7 @@ pub struct QueueStartRequest<'a> {
 /// `job-manager.history.get`: a user's jobs, the newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRequest<'a> {
-    /// The wanted part of the list as a Python slice, e.g. `[:5]`.
+    /// The wanted part of the 1,000 newest as a Python slice, e.g. `[:5]`.
     #[serde(borrow)]
     pub slice: Text<'a>,
     /// The user; the sender if absent.

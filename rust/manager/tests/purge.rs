@@ -342,10 +342,18 @@ fn history_is_the_users_own_the_newest_first() {
     let out = bench.request("job-manager.history.get", &json!({"slice": "[:]"}));
     let jobs = body(&out[0])["jobs"].as_array().unwrap().clone();
     assert_eq!((jobs.len(), &jobs[999]), (1000, &oldest));
-    // A response would be cut.
+    // The response would be cut.
     let mut request =
         |slice: &str| bench.request("job-manager.history.get", &json!({ "slice": slice }));
-    for slice in ["[:1001]", "[1001:]", "[-1]", "[:-1]", "[::-1]"] {
+    for slice in [
+        "[:1001]",
+        "[1000:]",
+        "[1000]",
+        "[1000:500:-1]",
+        "[1000::-1]",
+        "[-1]",
+        "[:-1]",
+    ] {
         let (errnum, text) = common::rejection(&request(slice));
         let expected = format!(
             "slice `{slice}` goes beyond the 1000 newest jobs of user {OWNER}: lists show the others"
@@ -356,7 +364,9 @@ fn history_is_the_users_own_the_newest_first() {
         ("[:1000]", 1000),
         ("[990:1000]", 10),
         ("[999:0:-1]", 999),
+        ("[999:500:-1]", 499),
         ("[500:]", 500),
+        ("[::-1]", 1000),
     ] {
         let jobs = body(&request(slice)[0])["jobs"].clone();
         assert_eq!(jobs.as_array().map(Vec::len), Some(count), "{slice}");

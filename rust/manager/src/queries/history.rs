@@ -51,11 +51,43 @@ impl Slice {
         }
     }
 
-    /// Whether the slice has elements at or after this position, or counts from the end.
+    /// Whether the slice names a position at or after this one, or counts from the end. An open end names none.
     fn goes_beyond(&self, length: usize) -> bool {
-        let is_beyond = |at: i64| usize::try_from(at).map_or(true, |at| at > length);
-        let bounds = [self.start, self.stop].into_iter().flatten();
-        bounds.into_iter().any(is_beyond) || (self.stride < 0 && self.start.is_none())
+        let is_beyond = |at: i64| usize::try_from(at).map_or(true, |at| at >= length);
+        // An ascending slice ends before its stop.
+        let end = self.stop.map(|stop| match self.stride {
+            1.. if stop > 0 => stop - 1,
+            _ => stop,
+        });
+        [self.start, end].into_iter().flatten().any(is_beyond)
+    }
+
+    /// The number of items at the start of a list that determine the slice, if it is not all of them.
+    fn prefix(&self) -> Option<usize> {
+        match (self.start.unwrap_or(0), self.stop) {
+            (0.., Some(stop @ 0..)) if self.stride > 0 => usize::try_from(stop).ok(),
+            _ => None,
+        }
+    }
+
+    /// The slice of the first `max` items; `None` if there are more and it goes beyond these. `read` returns the first
+    /// items, at most as many as its argument.
+    fn read_at_most<T: Copy>(
+        &self,
+        max: usize,
+        read: impl FnOnce(usize) -> Vec<T>,
+    ) -> Option<Vec<T>> {
+        let goes_beyond = self.goes_beyond(max);
+        let mut items = read(if goes_beyond {
+            max + 1
+        } else {
+            self.prefix().unwrap_or(max).min(max)
+        });
+        if goes_beyond && items.len() > max {
+            return None;
+        }
+        items.truncate(max);
+        Some(self.of(&items))
     }
 
     fn of<T: Copy>(&self, items: &[T]) -> Vec<T> {
@@ -94,22 +126,16 @@ impl Slice {
 pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) -> Handled {
     let HistoryRequest { slice: given, .. } = request.payload()?;
     let slice = Slice::parse(&given)?;
-    // The usual slice is of the newest: the others need not be looked at.
-    let max = match (slice.start.unwrap_or(0), slice.stop) {
-        (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),
-        _ => None,
-    };
-    let max = max.unwrap_or(usize::MAX).min(MAX_HISTORY_JOBS + 1);
-    let mut ids: Vec<JobId> = cx.read_store(|store| store.ids_of_user(user.userid(), max));
-    if ids.len() > MAX_HISTORY_JOBS && slice.goes_beyond(MAX_HISTORY_JOBS) {
+    let newest =
+        |max| -> Vec<JobId> { cx.read_store(|store| store.ids_of_user(user.userid(), max)) };
+    let jobs = slice.read_at_most(MAX_HISTORY_JOBS, newest);
+    let jobs = jobs.ok_or_else(|| {
         let text = format!(
             "slice `{given}` goes beyond the {MAX_HISTORY_JOBS} newest jobs of user {}: lists show the others",
             user.userid()
         );
-        return Err(RequestError::invalid(text));
-    }
-    ids.truncate(MAX_HISTORY_JOBS);
-    let jobs = slice.of(&ids);
+        RequestError::invalid(text)
+    })?;
     Ok(Reply::of(&HistoryResponse { jobs }))
 }
 
@@ -140,5 +166,59 @@ mod tests {
         for text in ["", "1:2", "[", "[a:]", "[::0]", "[1:2:3:4]", "[]"] {
             assert!(Slice::parse(text).is_err(), "{text}");
         }
+    }
+
+    /// The model of a slice: Python's definition by the positions that it walks through.
+    fn sliced(items: &[i64], (start, stop, stride): (Option<i64>, Option<i64>, i64)) -> Vec<i64> {
+        let length = i64::try_from(items.len()).unwrap();
+        let from_start = |at: i64| if at < 0 { at + length } else { at };
+        let (start, stop) = (start.map(from_start), stop.map(from_start));
+        let mut positions: Vec<i64> = (0..length).collect();
+        if stride < 0 {
+            positions.reverse();
+        }
+        // Ascending: from `start`, before `stop`. Descending: the mirror image.
+        let sign = stride.signum();
+        positions.retain(|at| {
+            start.is_none_or(|start| at * sign >= start * sign)
+                && stop.is_none_or(|stop| at * sign < stop * sign)
+        });
+        let distance = usize::try_from(stride.abs()).unwrap();
+        let taken = positions.into_iter().step_by(distance);
+        taken
+            .map(|at| items[usize::try_from(at).unwrap()])
+            .collect()
+    }
+
+    #[test]
+    fn a_slice_of_the_first_items_is_pythons_or_names_a_position_beyond_them() {
+        const MAX: usize = 4;
+        let bounds = || std::iter::once(None).chain((-9..=9).map(Some));
+        let text = |bound: Option<i64>| bound.map_or(String::new(), |at| at.to_string());
+        let (mut beyond, mut within) = (0, 0);
+        for length in 0..=7 {
+            let items: Vec<i64> = (100..100 + length).collect();
+            let read = |max: usize| items[..max.min(items.len())].to_vec();
+            let first = read(MAX);
+            for (start, stop) in bounds().flat_map(|at| bounds().map(move |stop| (at, stop))) {
+                for stride in [-3, -2, -1, 1, 2, 3] {
+                    let given = format!("[{}:{}:{stride}]", text(start), text(stop));
+                    let found = Slice::parse(&given).unwrap().read_at_most(MAX, read);
+                    let names_beyond =
+                        |at: Option<i64>, last: i64| at.is_some_and(|at| !(0..=last).contains(&at));
+                    let greatest_stop = if stride > 0 { 4 } else { 3 };
+                    let is_beyond = names_beyond(start, 3) || names_beyond(stop, greatest_stop);
+                    let expected = if items.len() > MAX && is_beyond {
+                        beyond += 1;
+                        None
+                    } else {
+                        within += 1;
+                        Some(sliced(&first, (start, stop, stride)))
+                    };
+                    assert_eq!(found, expected, "{given} of {length}");
+                }
+            }
+        }
+        assert!(beyond > 1000 && within > 1000);
     }
 }
