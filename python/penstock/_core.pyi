@@ -539,7 +539,9 @@ class topic:  # noqa: N801
         ESTIMATE: Final[str]
         WHAT_IF: Final[str]
         RESOURCE_STATUS: Final[str]
+        STATS_GET: Final[str]
         FEASIBILITY_CHECK: Final[str]
+        FEASIBILITY_STATS_GET: Final[str]
 
     class exec_method:  # noqa: N801
         START: Final[str]

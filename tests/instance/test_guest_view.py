@@ -189,6 +189,27 @@ def test_a_guest_reads_of_the_configuration_only_what_its_jobs_depend_on(site):
         assert guest.rpc("attr.get", {"name": "size"})["value"] == "1"
 
 
+def test_statistics_are_for_everyone_unless_the_roles_tell_otherwise(site):
+    owners = {name for name, role in service_roles() if role == "owner"}
+    found = {}
+    with Client(site.uri) as owner:
+        names = [row["name"] for row in owner.services()]
+    decoder = Decoder()
+    with connected(site.socket, GUEST) as connection:
+        methods = [f"{name}.{topic.STATS_GET}" for name in names]
+        requests = [
+            Message.request(method, {}, matchtag=tag) for tag, method in enumerate(methods, 1)
+        ]
+        connection.sendall(Batch(requests).encode())
+        while len(found) < len(methods):
+            received = connection.recv(1 << 16)
+            assert received, "the connection was closed"
+            found |= {message.topic: message.errnum for message in decoder.feed(received)}
+    assert {"sched.stats-get", "feasibility.stats-get", "job-exec.stats-get"} <= owners
+    rejected = {name for name, errnum in found.items() if errnum == errno.EPERM}
+    assert rejected == owners.intersection(methods)
+
+
 def test_statistics_for_guests_are_counts_and_states(site):
     with Client(site.uri) as owner:
         names = [row["name"] for row in owner.services()]

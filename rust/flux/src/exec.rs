@@ -15,7 +15,7 @@ use crate::topic::{self, exec_method};
 pub use crate::alloc::ExpirationRequest;
 
 /// The methods of an execution service, each with the users who may call it.
-pub const METHODS: [(&str, Caller); 11] = {
+pub const METHODS: [(&str, Caller); 12] = {
     use Caller::{Anyone, JobUser, Owner};
     use exec_method as method;
     [
@@ -30,16 +30,14 @@ pub const METHODS: [(&str, Caller); 11] = {
         (method::SHRINK, Owner),
         (method::SIGNAL, JobUser),
         (method::START, Owner),
+        (topic::STATS_GET, Owner),
     ]
 };
 
-/// The users who may call a method. The statistics are the instance owner's.
+/// The users who may call a method.
 pub fn caller(method: &str) -> Caller {
-    match METHODS.iter().find(|(name, _)| *name == method) {
-        Some((_, caller)) => *caller,
-        None if method == topic::STATS_GET => Caller::Owner,
-        None => Caller::Anyone,
-    }
+    let found = METHODS.iter().find(|(name, _)| *name == method);
+    found.map_or(Caller::Anyone, |(_, caller)| *caller)
 }
 
 /// `job-manager.exec-hello`: an execution service registers.

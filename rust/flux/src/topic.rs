@@ -174,7 +174,9 @@ topics! {
     ESTIMATE = "sched.estimate",
     WHAT_IF = "sched.what-if",
     RESOURCE_STATUS = "sched.resource-status",
+    STATS_GET = "sched.stats-get",
     FEASIBILITY_CHECK = "feasibility.check",
+    FEASIBILITY_STATS_GET = "feasibility.stats-get",
 }
 
 topics! {

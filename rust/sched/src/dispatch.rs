@@ -7,8 +7,9 @@ use penstock_wire::{Message, MessageType};
 use crate::scheduler::OutstandingRequest;
 use crate::{Phase, Scheduler};
 
-/// The methods, each with the users who may call it. RFC 27 is spoken among the instance owner's services only.
-const METHODS: [(&str, Caller); 11] = {
+/// The methods, each with the users who may call it. RFC 27 is spoken among the instance owner's services only, and the
+/// statistics name policies.
+const METHODS: [(&str, Caller); 13] = {
     use Caller::{Anyone, JobUser, Owner};
     [
         (topic::sched::ALLOC, Owner),
@@ -18,9 +19,11 @@ const METHODS: [(&str, Caller); 11] = {
         (topic::sched::EXPIRATION, Owner),
         (topic::sched::EXPLAIN, JobUser),
         (topic::sched::FEASIBILITY_CHECK, Anyone),
+        (topic::sched::FEASIBILITY_STATS_GET, Owner),
         (topic::sched::FREE, Owner),
         (topic::sched::PRIORITIZE, Owner),
         (topic::sched::RESOURCE_STATUS, Anyone),
+        (topic::sched::STATS_GET, Owner),
         (topic::sched::WHAT_IF, Owner),
     ]
 };
@@ -32,14 +35,10 @@ pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
         .map(|(topic, caller)| (*topic, caller.name()))
 }
 
-/// The users who may call the method of a topic. Its statistics name policies, so they are the owner's.
+/// The users who may call the method of a topic.
 fn caller(request: &Message) -> Caller {
     let found = METHODS.iter().find(|(topic, _)| *topic == request.topic());
-    match found {
-        Some((_, caller)) => *caller,
-        None if request.method() == topic::STATS_GET => Caller::Owner,
-        None => Caller::Anyone,
-    }
+    found.map_or(Caller::Anyone, |(_, caller)| *caller)
 }
 
 impl Scheduler {
