@@ -6,7 +6,8 @@
 //! can move out of the daemon and back unnoticed.
 //!
 //! A peer outside of the daemon may end at any time. The requests that it has not answered then are answered for it,
-//! with EHOSTUNREACH.
+//! with EHOSTUNREACH. In place of a response that is longer than a frame the requester gets an error, EOVERFLOW; a request
+//! that is too long for the service outside of the daemon is answered with EMSGSIZE.
 //!
 //! The crate is sans-IO and knows neither sockets nor time. The daemon accepts and authenticates
 //! connections, and serves `service.add` and `event.subscribe`.
@@ -18,6 +19,7 @@ use std::collections::btree_map::{self, Entry};
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING, USERID_UNKNOWN};
+use penstock_flux::limits::MAX_FRAME_BYTES;
 use penstock_flux::{Credentials, errno, role, topic};
 use penstock_wire::{Message, MessageType, cbor_to_json, find_text_fault, is_cbor};
 
@@ -428,6 +430,12 @@ impl Router {
             if self.is_dropped(from, owner, &request) {
                 return;
             }
+            if let Some(fault) = self.find_excess(owner, &request) {
+                if !request.is_noresponse() {
+                    self.answer(&request, errno::EMSGSIZE, &fault, outbox);
+                }
+                return;
+            }
             if self.reuses_matchtag(from, &request) {
                 let text = format!(
                     "{}: matchtag {} is that of an outstanding request",
@@ -469,6 +477,22 @@ impl Router {
             .is_some_and(|peer| peer.location == Location::Outside);
         let length = request.payload.as_deref().map_or(0, <[u8]>::len);
         request.is_noresponse() && is_outside && length > MAX_NOTICE_BYTES && self.is_guest(from)
+    }
+
+    /// Describes the length of a message for a peer outside of the daemon if no frame has it: the peer would end its
+    /// connection.
+    fn find_excess(&self, to: PeerId, message: &Message) -> Option<String> {
+        if self.is_inside(to) {
+            return None;
+        }
+        let length = message.frame_len();
+        (length > MAX_FRAME_BYTES).then(|| {
+            format!(
+                "{}: the {} has {length} bytes: expected at most {MAX_FRAME_BYTES}, the limit of a frame",
+                message.topic(),
+                message.kind.name()
+            )
+        })
     }
 
     /// Whether a guest sends a request with the matchtag of a stream that has not ended, or a streaming request with that of
@@ -640,6 +664,8 @@ impl Router {
             && let Some(fault) = find_fault(&response)
         {
             response = Message::error_to(&response, errno::EPROTO, &fault);
+        } else if let Some(fault) = self.find_excess(to, &response) {
+            response = Message::error_to(&response, errno::EOVERFLOW, &fault);
         }
         let (matchtag, errnum) = (response.matchtag, response.errnum());
         self.count_response(to, &response);

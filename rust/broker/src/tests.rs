@@ -576,3 +576,39 @@ fn the_owner_can_send_a_request_as_a_guest_would() {
     let raised = send(&mut router, 1, 7, role::OWNER | role::USER);
     assert_eq!(raised, (OWNER.userid, OWNER.rolemask));
 }
+
+#[test]
+fn a_message_that_is_longer_than_a_frame_is_an_error() {
+    let mut router = router();
+    router.add_peer(4, "inside", OWNER);
+    let request = Message::request("echo.hello", "{}").with_matchtag(7);
+    for (client, errnum) in [(1, errno::EOVERFLOW), (3, errno::EOVERFLOW), (4, 0)] {
+        let (_, arrived) = one(router.route(client, vec![request.clone()]));
+        let payload = vec![b'1'; MAX_FRAME_BYTES];
+        let response = Message::response_to(&arrived, 0, Some(payload));
+        let (peer, back) = one(router.route(2, vec![response]));
+        assert_eq!((peer, back.matchtag, back.errnum()), (client, 7, errnum));
+        if errnum == 0 {
+            continue;
+        }
+        let text = back.error_text().unwrap_or_default();
+        let length = back.topic().len() + MAX_FRAME_BYTES + 28;
+        let expected = format!(
+            "echo.hello: the response has {length} bytes: expected at most 67108864, the limit of a frame"
+        );
+        assert_eq!(text, expected);
+    }
+    // Its routes make a request longer that just fits the frame of its client.
+    let mut longest = request;
+    longest.set_payload(Some(vec![b'1'; MAX_FRAME_BYTES - 50]));
+    assert!(longest.frame_len() <= MAX_FRAME_BYTES);
+    let mut silent = longest.clone();
+    silent.flags |= NORESPONSE;
+    let (peer, back) = one(router.route(1, vec![silent, longest]));
+    assert_eq!((peer, back.errnum()), (1, errno::EMSGSIZE));
+    let text = back.error_text().unwrap_or_default();
+    assert!(
+        text.starts_with("echo.hello: the request has 6710"),
+        "{text}"
+    );
+}

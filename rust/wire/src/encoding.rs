@@ -13,6 +13,11 @@ impl Message {
         frame::encoded_len(self, self.payload.as_deref())
     }
 
+    /// The length of the message's frame in bytes as its limit counts it: without magic and length.
+    pub fn frame_len(&self) -> usize {
+        self.encoded_len() - frame::PREFIX_BYTES
+    }
+
     /// Checks that the message can be encoded. A decoded message passes, and so does every response to one below
     /// 4 GiB.
     ///
@@ -74,8 +79,8 @@ impl Message {
     /// [`Message::encode_payload_as_cbor`].
     pub fn encode_as_cbor(&self, out: &mut Vec<u8>) {
         match self.payload_as_cbor() {
-            // CBOR is at most a little longer than its JSON, which passed.
-            Some(cbor) if self.check().is_ok() && frame::fits(self, Some(&cbor)) => {
+            // CBOR may be longer than its JSON, which fits: a short fraction has eight bytes.
+            Some(cbor) if self.check().is_ok() && frame::is_within_limit(self, &cbor) => {
                 frame::append(self, Some(&cbor), out);
             }
             _ => self.encode(out),

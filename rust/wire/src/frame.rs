@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
+use penstock_flux::limits::MAX_FRAME_BYTES;
 
 use crate::Error;
 use crate::body::Body;
@@ -62,6 +63,11 @@ pub(crate) fn encoded_len(message: &Message, payload: Option<&[u8]>) -> usize {
 /// Whether the length fits the frame's length field.
 pub(crate) fn fits(message: &Message, payload: Option<&[u8]>) -> bool {
     u32::try_from(encoded_len(message, payload) - PREFIX_BYTES).is_ok()
+}
+
+/// Whether a peer accepts the frame with `payload`.
+pub(crate) fn is_within_limit(message: &Message, payload: &[u8]) -> bool {
+    encoded_len(message, Some(payload)) - PREFIX_BYTES <= MAX_FRAME_BYTES
 }
 
 /// Checks the start of a frame, of which any number of bytes may have arrived. Returns the size of the whole frame

@@ -148,3 +148,18 @@ fn values_without_a_counterpart_are_rejected() {
         (vector, error)
     }));
 }
+
+#[test]
+fn a_payload_whose_cbor_is_longer_than_a_frame_goes_out_as_json() {
+    // A fraction has four bytes with its comma, and nine in CBOR.
+    let fractions = vec!["0.1"; DEFAULT_MAX_FRAME_BYTES / 8].join(",");
+    let response = Message::request("a.b", &format!("{{\"a\":[{fractions}]}}"));
+    assert!(response.frame_len() < DEFAULT_MAX_FRAME_BYTES);
+    let mut frame = Vec::new();
+    response.encode_as_cbor(&mut frame);
+    assert_eq!(frame.len(), response.encoded_len());
+    let mut messages = Vec::new();
+    let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
+    decoder.feed(&frame, &mut messages).unwrap();
+    assert_eq!(messages, [response]);
+}
