@@ -39,6 +39,10 @@ MAX_SUBMISSION_BYTES = 2 << 20
 A request with one job may be longer. An instance does not read much longer messages of a guest.
 """
 
+MAX_SUBMISSION_JOBS = 10_000
+"""The number of jobs of a `JobExecutor` in a request. An instance takes 50,000 of the owner, and by
+default this many of a guest."""
+
 PART_BYTES = 256 * 1024
 """The length of a part of a list of jobs, unless it has a single job: the instance does one in some
 milliseconds."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder
-from penstock.client.calls import MAX_SUBMISSION_BYTES, submit_batch
+from penstock.client.calls import MAX_SUBMISSION_BYTES, MAX_SUBMISSION_JOBS, submit_batch
 from penstock.client.connection import READ_BYTES, connect
 from penstock.client.methods import Methods
 from penstock.client.outstanding import Outstanding
@@ -205,7 +205,7 @@ class Worker(threading.Thread):
         futures: list[JobFuture] = []
         parts: list[bytes] = []
         size = 0
-        while self._unsubmitted:
+        while self._unsubmitted and len(futures) < MAX_SUBMISSION_JOBS:
             future, request = self._unsubmitted[0]
             if future.cancelled():
                 self._unsubmitted.popleft()

@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Caller;
-use crate::payload::{InvalidValue, Json, Payload, Text, object, object_document, parse_str};
+use crate::limits::MAX_NAMES_PER_REQUEST;
+use crate::payload::{
+    InvalidValue, Json, Payload, Text, object, object_document, optional_at_most, parse_str,
+};
 use crate::topic::{self, exec_method};
 
 pub use crate::alloc::ExpirationRequest;
@@ -379,7 +382,12 @@ pub struct OutputRequest<'a> {
     /// The job.
     pub id: JobId,
     /// `stdout`, `stderr`; both if absent.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "optional_at_most::<MAX_NAMES_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub streams: Option<Vec<Text<'a>>>,
     /// Whether later output is sent too, up to the job's end.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,8 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::payload::{Payload, Text};
+use crate::limits::MAX_NAMES_PER_REQUEST;
+use crate::payload::{Payload, Text, at_most};
 
 /// A flag of `job-info.eventlog-watch`: the log may not exist yet.
 pub const WAITCREATE: i64 = 1;
@@ -15,7 +16,7 @@ pub struct LookupRequest<'a> {
     /// The job.
     pub id: JobId,
     /// Names of documents: `eventlog`, `jobspec`, `J`, `R`, `guest.exec.eventlog`, `guest.input`, `guest.output` (RFC 16).
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "at_most::<MAX_NAMES_PER_REQUEST, _, _>")]
     pub keys: Vec<Text<'a>>,
     /// Flags of the lookup.
     #[serde(default)]

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{Json, Payload, Text, objects};
+use crate::limits::MAX_SUBMISSIONS_PER_REQUEST;
+use crate::payload::{Json, Payload, Text, at_most, objects, optional_at_most};
 
 /// A flag of a submission: `job-manager.wait` responds with the job's result.
 pub const WAITABLE: u32 = 4;
@@ -40,7 +41,12 @@ pub struct SubmitRequest<'a> {
     pub token: Option<Text<'a>>,
     /// In place of all other keys but `token` and `independent`: several submissions, each a request like this one. An invalid
     /// one rejects all of them.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "optional_at_most::<MAX_SUBMISSIONS_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub jobs: Option<Vec<Json<'a>>>,
     /// Beside `jobs` only: whether the submissions in it are unrelated. Each invalid one is a result then, and the others are accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -64,7 +70,10 @@ pub struct SubmitPartRequest<'a> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abort: bool,
     /// The submissions, each a [`SubmitRequest`]; none only in the last part.
-    #[serde(borrow)]
+    #[serde(
+        borrow,
+        deserialize_with = "at_most::<MAX_SUBMISSIONS_PER_REQUEST, _, _>"
+    )]
     pub jobs: Vec<Json<'a>>,
 }
 

@@ -5,7 +5,8 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::payload::{Json, Payload, Text, object, objects};
+use crate::limits::MAX_NAMES_PER_REQUEST;
+use crate::payload::{Json, Payload, Text, at_most, object, objects};
 
 /// The attributes of a job, by their names in RFC 43.
 pub type Row = Map<String, Value>;
@@ -40,7 +41,11 @@ pub struct ListRequest<'a> {
     #[serde(default)]
     pub max_entries: usize,
     /// The attributes to show; all if empty.
-    #[serde(borrow, default)]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "at_most::<MAX_NAMES_PER_REQUEST, _, _>"
+    )]
     pub attrs: Vec<Text<'a>>,
     /// Leaves out jobs that became inactive before this time, seconds since the epoch.
     #[serde(default)]
@@ -103,7 +108,11 @@ pub struct ListIdRequest<'a> {
     /// The job.
     pub id: JobId,
     /// The attributes to show; all if empty.
-    #[serde(borrow, default)]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "at_most::<MAX_NAMES_PER_REQUEST, _, _>"
+    )]
     pub attrs: Vec<Text<'a>>,
 }
 

@@ -19,6 +19,12 @@ pub const MAX_JOBSPEC_BYTES: usize = 16 << 20;
 /// A response can have eventlog and jobspec of a job, both as strings in JSON.
 pub const MAX_EVENTLOG_BYTES: u64 = 12 << 20;
 
+/// The greatest number of submissions in one request: as many as the shortest valid ones in a frame.
+pub const MAX_SUBMISSIONS_PER_REQUEST: usize = 500_000;
+
+/// The greatest number of names in a request, such as attributes of jobs or keys of a document.
+pub const MAX_NAMES_PER_REQUEST: usize = 1000;
+
 /// The greatest length of the payload of a `ping`, in bytes: it is read, and sent back.
 pub const MAX_PING_BYTES: usize = 64 << 10;
 

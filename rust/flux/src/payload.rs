@@ -316,6 +316,57 @@ pub(crate) fn parse_u64<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_u64(NumberVisitor(parse))
 }
 
+/// A list of at most `MAX` entries: of a longer one the rest is not read, as short entries take many times their text in
+/// memory.
+struct ShortList<const MAX: usize, T>(Vec<T>);
+
+impl<'de, const MAX: usize, T: Deserialize<'de>> Deserialize<'de> for ShortList<MAX, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<const MAX: usize, T>(PhantomData<T>);
+
+        impl<'de, const MAX: usize, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MAX, T> {
+            type Value = ShortList<MAX, T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = list.next_element()? {
+                    if entries.len() == MAX {
+                        let text = format!("expected at most {MAX} entries");
+                        return Err(A::Error::custom(text));
+                    }
+                    entries.push(entry);
+                }
+                Ok(ShortList(entries))
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+/// Reads a list of at most `MAX` entries.
+pub(crate) fn at_most<'de, const MAX: usize, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    ShortList::<MAX, T>::deserialize(deserializer).map(|list| list.0)
+}
+
+/// Reads a list of at most `MAX` entries, or null.
+pub(crate) fn optional_at_most<'de, const MAX: usize, D, T>(
+    deserializer: D,
+) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let list = Option::<ShortList<MAX, T>>::deserialize(deserializer)?;
+    Ok(list.map(|list| list.0))
+}
+
 /// Reads a value from a JSON object only: derived implementations accept arrays too.
 struct ObjectVisitor<T>(PhantomData<T>);
 

@@ -498,3 +498,96 @@ fn every_message_about_the_largest_jobspec_fits_a_frame() {
     let longest = out.iter().map(penstock_wire::Message::encoded_len).max();
     assert!(longest.is_some_and(|length| length > MAX_JOBSPEC_BYTES));
 }
+
+/// A list of this many invalid submissions.
+fn zeros(count: usize) -> Vec<Value> {
+    vec![json!(0); count]
+}
+
+#[test]
+fn the_submissions_of_a_request_are_limited() {
+    let valid = json!({"jobspec": jobspec(&json!({}))});
+    let mut bench = Bench::new();
+    let independent = |count: usize| {
+        let mut jobs = zeros(count - 1);
+        jobs.push(valid.clone());
+        json!({"token": "a", "independent": true, "jobs": jobs})
+    };
+    let too_many = "`jobs` has 50001 independent submissions: expected at most 50000 in a request";
+    let out = bench.request("job-ingest.submit", &independent(50_001));
+    assert_eq!(rejection(&out), (22, too_many.to_owned()));
+    let part = json!({"token": "b", "part": 0, "jobs": zeros(500_001)});
+    let list = json!({"token": "b", "jobs": zeros(500_001)});
+    for (topic, payload) in [("submit", list), ("submit-part", part)] {
+        let out = bench.request(&format!("job-ingest.{topic}"), &payload);
+        let (errnum, text) = rejection(&out);
+        assert_eq!(errnum, 71);
+        let expected = "`jobs`: expected at most 500000 entries";
+        assert!(text.ends_with(expected), "{text}");
+    }
+    let stats = body(&bench.request("job-list.job-stats", &json!({}))[0]);
+    assert_eq!(stats["job_states"]["total"], 0);
+    // The token is unused, and a list in the limits is read to its end.
+    let mut out = bench.request("job-ingest.submit", &independent(50_000));
+    while out.is_empty() {
+        out.extend(bench.pass(0.0));
+    }
+    let results = body(&out[0])["results"].clone();
+    assert_eq!(results.as_array().map(Vec::len), Some(50_000));
+    assert!(results[49_999]["ids"].is_array() && results[0]["error"].is_string());
+}
+
+#[test]
+fn the_reasons_in_a_response_are_bounded_as_json() {
+    let mut bench = Bench::new();
+    // In JSON each character takes six.
+    let queue = json!({"queue": "\u{1}".repeat(900)});
+    let invalid = json!({"jobspec": jobspec(&queue)});
+    let jobs = vec![invalid; 2000];
+    let mut out = bench.request(
+        "job-ingest.submit",
+        &json!({"independent": true, "jobs": jobs}),
+    );
+    while out.is_empty() {
+        out.extend(bench.pass(0.0));
+    }
+    let response = &out[0];
+    let first = body(response)["results"][0]["error"].as_str().map(str::len);
+    assert!(first.is_some_and(|length| length > 900), "{first:?}");
+    let length = response.payload.as_deref().map_or(0, <[u8]>::len);
+    assert!(length < (1 << 20) + 2000 * 110, "{length}");
+}
+
+#[test]
+fn short_submissions_that_are_not_accepted_yet_are_bounded() {
+    let mut bench = Bench::new();
+    let valid = json!({"jobspec": jobspec(&json!({}))});
+    let mut jobs = vec![valid; 200];
+    jobs.extend(zeros(499_000));
+    let list = json!({ "jobs": jobs });
+    let mut rejected = 0;
+    for _ in 0..4 {
+        let out = bench.request("job-ingest.submit", &list);
+        rejected += out.iter().filter(|message| message.errnum() != 0).count();
+    }
+    assert!(rejected > 0, "the oldest are done at once");
+}
+
+#[test]
+fn the_names_in_a_request_are_limited() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&json!({}));
+    for (topic, key, name) in [
+        ("job-list.list-id", "attrs", "state"),
+        ("job-info.lookup", "keys", "jobspec"),
+    ] {
+        let mut request = |count: usize| {
+            let payload = json!({"id": id, key: vec![name; count]});
+            bench.request(topic, &payload)
+        };
+        assert_eq!(request(1000)[0].errnum(), 0);
+        let text = format!("`{key}`: expected at most 1000 entries");
+        let (errnum, found) = rejection(&request(1001));
+        assert!(errnum == 71 && found.ends_with(&text), "{found}");
+    }
+}

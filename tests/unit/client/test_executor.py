@@ -66,6 +66,26 @@ def test_a_request_is_longer_than_its_limit_only_where_one_job_is(fake, ids, mon
     assert all(len(part) <= 4 for part in names)
 
 
+def test_a_request_has_a_limited_number_of_jobs(fake, ids, monkeypatch):
+    monkeypatch.setattr("penstock.executor.worker.MAX_SUBMISSION_JOBS", 3)
+
+    def waited(request):
+        rows = [{"id": job, "returncode": 0} for job in request.object()["ids"]]
+        return [request.respond({"jobs": rows}), request.respond(errnum=errno.ENODATA)]
+
+    fake.methods["job-list.wait"] = waited
+    with JobExecutor() as executor:
+        futures = [executor.submit({"name": str(n)}) for n in range(20)]
+        assert [future.result() for future in futures] == [0] * 20
+    counts = []
+    while not fake.received.empty():
+        message = fake.received.get()
+        if message.topic == "job-ingest.submit":
+            counts.append(len(message.object()["jobs"]))
+    assert sum(counts) == 20
+    assert max(counts) <= 3
+
+
 def test_submissions_during_a_request_go_into_the_next_one(fake, ids):
     submit, requests = fake.methods["job-ingest.submit"], []
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use penstock_flux::job_ingest::{SubmitPartRequest, SubmitResultsText};
 use penstock_flux::{RequestError, errno};
 
-use super::results::{REASON_LEFT_OUT, StoredResult, copies};
+use super::results::{REASON_LEFT_OUT, StoredResult, check_response, copies};
 use super::token::{ListDigest, Token};
 
 /// The time without a part after which a submission in parts is discarded, in seconds.
@@ -49,9 +49,13 @@ impl Repetition {
         }
         self.next += 1;
         let mut response = SubmitResultsText::of_part();
+        let mut jobs = 0;
         for job in &part.jobs {
             self.digest.add(job.0);
             let result = self.next_result().ok_or_else(|| self.token.taken())?;
+            let count = result.jobs();
+            check_response(jobs, count)?;
+            jobs += count;
             match result {
                 StoredResult::Each(id, _) => {
                     response.begin_id();
@@ -91,5 +95,49 @@ impl Repetition {
             return Some(StoredResult::Each(id, 1));
         }
         Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_flux::job_ingest::SubmitPartRequest;
+    use penstock_flux::limits::MAX_FRAME_BYTES;
+    use penstock_flux::{Json, errno};
+    use penstock_jobspec::job_id::JobId;
+
+    use super::{ListDigest, Repetition, StoredResult, Token};
+
+    #[test]
+    fn a_repeated_part_has_as_many_jobs_as_a_request() {
+        const COUNT: usize = 2_600_000;
+        let first = JobId::new(u64::MAX >> 1);
+        let repetition = || Repetition {
+            token: Token::new(1000, "a", 0).unwrap(),
+            origin: None,
+            next: 0,
+            digest: ListDigest::default(),
+            left: [
+                StoredResult::Ids(first, COUNT),
+                StoredResult::Ids(first, COUNT),
+            ]
+            .into(),
+            due: 0.0,
+        };
+        let part = |part, jobs: &[&'static str]| SubmitPartRequest {
+            token: "a".into(),
+            part,
+            more: true,
+            jobs: jobs.iter().map(|text| Json(text)).collect(),
+            ..SubmitPartRequest::default()
+        };
+        // As the jobs came.
+        let mut separate = repetition();
+        for number in 0..2 {
+            let (response, _) = separate.answer(&part(number, &["{}"])).unwrap();
+            assert!(response.len() < MAX_FRAME_BYTES);
+        }
+        let error = repetition().answer(&part(0, &["{}", "{}"])).unwrap_err();
+        assert_eq!(error.errnum, errno::EINVAL);
+        assert_eq!(error.text, "expected at most 3000000 jobs in a request");
     }
 }

@@ -1,9 +1,10 @@
 //! The jobs of a submission: as its response and as the store tell them.
 
-use penstock_flux::Payload as _;
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitResponse, SubmitResult,
 };
+use penstock_flux::limits::{MAX_FRAME_BYTES, MAX_SUBMISSIONS_PER_REQUEST};
+use penstock_flux::{Payload as _, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
@@ -56,11 +57,53 @@ impl StoredResult {
     pub(super) fn error(reason: &str) -> Self {
         Self::Error(cut(reason, MAX_STORED_REASON_BYTES))
     }
+
+    /// The number of its jobs.
+    pub(super) fn jobs(&self) -> u64 {
+        match self {
+            Self::Ids(_, count) | Self::Each(_, count) => *count as u64,
+            Self::Error(_) | Self::Rejected(_) => 0,
+        }
+    }
 }
 
 /// The reason in a response for a rejected submission whose own reason is left out.
 pub(super) const REASON_LEFT_OUT: &str =
     "invalid; the reason is left out, since those of the list are too long: submit it alone";
+
+/// The greatest number of jobs in a request: the response, which has the id of each, is to fit a frame.
+pub(super) const MAX_JOBS_PER_REQUEST: u64 = 3_000_000;
+/// The greatest number of independent submissions in a request: each may have an error in the response.
+pub(super) const MAX_INDEPENDENT_SUBMISSIONS: usize = 50_000;
+/// The length of all reasons in the response for a list of independent submissions, as JSON. Further ones are left out.
+pub(super) const MAX_REASONS_BYTES: usize = 1 << 20;
+
+/// The greatest length of an id in a response, with a comma.
+const MAX_ID_BYTES: u64 = 20;
+/// The length of the result of a submission without its ids, with a comma: `{"ids":[]},`.
+const RESULT_BYTES: usize = 11;
+/// The length of a result whose reason is left out: `{"error":"…"},`.
+pub(super) const LEFT_OUT_BYTES: usize = REASON_LEFT_OUT.len() + 13;
+/// More than the length of everything else in a response.
+const REST_BYTES: usize = 4096;
+/// The length that a response has for all but ids.
+const ROOM_BYTES: u64 = MAX_FRAME_BYTES as u64 - MAX_JOBS_PER_REQUEST * MAX_ID_BYTES;
+
+const _: () =
+    assert!(((MAX_SUBMISSIONS_PER_REQUEST * RESULT_BYTES + REST_BYTES) as u64) < ROOM_BYTES);
+const _: () = assert!(
+    ((MAX_INDEPENDENT_SUBMISSIONS * LEFT_OUT_BYTES + MAX_REASONS_BYTES + REST_BYTES) as u64)
+        < ROOM_BYTES
+);
+
+/// Checks that the response to a request can name `count` jobs after those before.
+pub(super) fn check_response(before: u64, count: u64) -> Result<(), RequestError> {
+    if before.saturating_add(count) > MAX_JOBS_PER_REQUEST {
+        let text = format!("expected at most {MAX_JOBS_PER_REQUEST} jobs in a request");
+        return Err(RequestError::invalid(text));
+    }
+    Ok(())
+}
 
 /// The results of a list, with few entries: it may have a million jobs.
 #[derive(Debug, Default)]

@@ -7,7 +7,6 @@ use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
     SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText,
 };
-use penstock_flux::limits::MAX_FRAME_BYTES;
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Json, Payload as _, RequestError, errno};
 use penstock_idset::IdSet;
@@ -19,7 +18,10 @@ use penstock_wire::Message;
 use super::invalid::InvalidEntries;
 use super::reason::cut_error;
 use super::repetition::{PART_TIMEOUT_S, no_such_submission};
-use super::results::{REASON_LEFT_OUT, Results, StoredJobs, StoredResult};
+use super::results::{
+    LEFT_OUT_BYTES, MAX_INDEPENDENT_SUBMISSIONS, MAX_JOBS_PER_REQUEST, MAX_REASONS_BYTES,
+    REASON_LEFT_OUT, Results, StoredJobs, StoredResult, check_response,
+};
 use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
 use crate::authorize;
 use crate::census::Census;
@@ -38,16 +40,6 @@ use crate::state::State;
 /// The greatest number of jobs that one submission may make.
 const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
 
-/// The greatest number of jobs in a request: the response, which has the id of each, is to fit a frame.
-const MAX_JOBS_PER_REQUEST: u64 = 3_000_000;
-/// The greatest length of an id in a response, with a comma.
-const MAX_ID_BYTES: u64 = 20;
-
-const _: () = assert!(MAX_JOBS_PER_REQUEST * MAX_ID_BYTES < MAX_FRAME_BYTES as u64);
-
-/// The length of all reasons in the response for a list of independent submissions. Further ones are left out.
-const MAX_REASONS_BYTES: usize = 1 << 20;
-
 /// The length of a jobspec in a request that takes as long as a job, in bytes.
 const BYTES_PER_JOB: usize = 256;
 /// The number of ids that are allotted at once to the jobs of a list: those of other submissions do not come between.
@@ -59,6 +51,11 @@ fn only_jobspec(submission: &str) -> Option<&str> {
         .strip_prefix("{\"jobspec\":")?
         .strip_suffix('}')?;
     (jobspec.starts_with('{') && jobspec.ends_with('}')).then_some(jobspec)
+}
+
+/// The memory that a submission takes until it is accepted, in bytes: a short text takes more than its length.
+fn held_bytes(text: &str) -> usize {
+    text.len() + 3 * size_of::<Box<str>>()
 }
 
 /// The form of the response to a request.
@@ -229,7 +226,7 @@ pub(super) struct Submission {
     form: ResponseForm,
     /// The submissions of a list that are still to be accepted.
     texts: VecDeque<Box<str>>,
-    /// Their length.
+    /// The memory that they take: see [`held_bytes`].
     pub(super) text_bytes: usize,
     pub(super) parts: Option<Parts>,
     /// The number of submissions of the list that were accepted or rejected.
@@ -323,6 +320,13 @@ impl Submission {
         };
         let mut begun = Self::new(sender, token, form, cx.monotonic);
         if let Some(jobs) = &submission.jobs {
+            if form == ResponseForm::Independent && jobs.len() > MAX_INDEPENDENT_SUBMISSIONS {
+                let text = format!(
+                    "`jobs` has {} independent submissions: expected at most {MAX_INDEPENDENT_SUBMISSIONS} in a request",
+                    jobs.len()
+                );
+                return Err(RequestError::invalid(text));
+            }
             quota::check_submissions(cx, sender, jobs.len() as u64)?;
             begun.add_texts(jobs);
         } else {
@@ -333,7 +337,7 @@ impl Submission {
 
     /// Adds submissions of the list.
     fn add_texts(&mut self, jobs: &[Json<'_>]) {
-        self.text_bytes += jobs.iter().map(|job| job.0.len()).sum::<usize>();
+        self.text_bytes += jobs.iter().map(|job| held_bytes(job.0)).sum::<usize>();
         self.texts.extend(jobs.iter().map(|job| Box::from(job.0)));
     }
 
@@ -517,10 +521,7 @@ impl Submission {
                 format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_REQUEST}");
             return Err(RequestError::invalid(text));
         }
-        if self.accepted_of_request.saturating_add(count) > MAX_JOBS_PER_REQUEST {
-            let text = format!("expected at most {MAX_JOBS_PER_REQUEST} jobs in a request");
-            return Err(RequestError::invalid(text));
-        }
+        check_response(self.accepted_of_request, count)?;
         if self.accepted.saturating_add(count) > MAX_JOBS_PER_SUBMISSION {
             let text = format!("expected at most {MAX_JOBS_PER_SUBMISSION} jobs in all parts");
             return Err(RequestError::invalid(text));
@@ -644,7 +645,7 @@ impl Submission {
             };
             let position = self.position;
             self.position = position.saturating_add(1);
-            self.text_bytes -= text.len();
+            self.text_bytes -= held_bytes(&text);
             // One at least: its jobspec is in the store, and the job that refers to it is to be there, too.
             left = left
                 .saturating_sub((text.len() / BYTES_PER_JOB) as u64)
@@ -672,9 +673,13 @@ impl Submission {
         self.invalid.add(position, error);
     }
 
-    /// Records the error of a submission that does not affect the others. A list may have 10 million of them.
+    /// Records the error of a submission that does not affect the others.
     fn reject_independent(&mut self, reason: &str) {
-        self.reasons_bytes = self.reasons_bytes.saturating_add(reason.len());
+        // As JSON a byte may take six.
+        let length = serde_json::to_string(reason).map_or(0, |text| text.len());
+        self.reasons_bytes = self
+            .reasons_bytes
+            .saturating_add(length + LEFT_OUT_BYTES - REASON_LEFT_OUT.len());
         if self.reasons_bytes <= MAX_REASONS_BYTES {
             self.response.push_error(reason);
             self.results.push(StoredResult::error(reason));
