@@ -443,5 +443,5 @@ def test_a_document_is_read_once_however_often_a_lookup_names_it(site):
     spec = from_command(["true"], environment={"A": "x" * 100_000}, cwd="/")
     with site() as instance, guest(instance) as client:
         job = client.submit(spec, urgency=0)
-        found = client.rpc("job-info.lookup", {"id": job, "keys": ["jobspec"] * 20_000})
+        found = client.rpc("job-info.lookup", {"id": job, "keys": ["jobspec"] * 1_000})
         assert found.keys() == {"id", "jobspec"}
