@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -427,6 +428,29 @@ def test_retained_output_of_a_guest_ends_with_its_job(site):
         with pytest.raises(BrokenPipeError):
             kept.write(b"later")
     assert site.penstock("logs", job).stdout == "end\n"
+
+
+def test_a_writer_outside_of_a_job_does_not_delay_its_end(site):
+    """The reaper reads what the pipe has, not what is written meanwhile."""
+    shared = site.folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    script = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.05; done"
+    job = site.penstock("submit", "--cwd", str(shared), "sh", "-c", script).stdout.strip()
+    deadline = time.monotonic() + 60
+    while not (shared / "pid").exists():
+        assert time.monotonic() < deadline, "the task runs"
+        time.sleep(0.01)
+    pid = (shared / "pid").read_text().strip()
+    # Each ends when nothing reads the pipe any longer.
+    with Path(f"/proc/{pid}/fd/1").open("wb", buffering=0) as kept:
+        writers = [
+            subprocess.Popen(["sh", "-c", "exec cat /dev/zero 2>/dev/null"], stdout=kept)
+            for _ in range(4)
+        ]
+    (shared / "go").touch()
+    assert site.penstock("wait", job).returncode == 0
+    assert {writer.wait(60) for writer in writers} <= {-signal.SIGPIPE, 1}
 
 
 def test_a_guests_task_can_open_its_output_again(site):

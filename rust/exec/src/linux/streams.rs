@@ -24,10 +24,11 @@ use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 /// The file mode creation mask for files that the reaper makes.
 pub(super) const PRIVATE_MASK: u32 = 0o077;
 const READ_BUFFER_BYTES: usize = 64 << 10;
-/// Reads of one stream for one event, so that it does not delay the others.
-const MAX_READS_PER_EVENT: usize = 16;
+/// Bytes of one stream that are read for one event, so that it does not delay the others; and at the end of a job, when
+/// a process outside of it may still write. It is as much as a pipe has room for by default limits of the kernel.
+const MAX_BYTES_PER_EVENT: usize = 1 << 20;
 /// Descriptors that the reaper has for one task at most, and those that it has in any case.
-const MAX_TASK_DESCRIPTORS: u64 = 4;
+const MAX_TASK_DESCRIPTORS: u64 = 5;
 const OTHER_DESCRIPTORS: u64 = 128;
 /// The character for the end of a file on a terminal that has none.
 const DEFAULT_END_OF_FILE_CHARACTER: u8 = 4;
@@ -175,7 +176,7 @@ impl Streams {
         let position = copies.iter().position(|(other, _)| *other == token)?;
         let (_, copy) = copies.get_mut(position)?;
         self.buffer.resize(READ_BUFFER_BYTES, 0);
-        if copy.run(&mut self.buffer, MAX_READS_PER_EVENT) == Progress::Ended {
+        if copy.run(&mut self.buffer, MAX_BYTES_PER_EVENT) == Progress::Ended {
             copies.remove(position);
             self.tokens.remove(&token);
             self.hang_up(task);
@@ -265,7 +266,7 @@ impl Streams {
             self.buffer.resize(READ_BUFFER_BYTES, 0);
             for (token, mut copy) in streams.copies {
                 self.tokens.remove(&token);
-                if copy.run(&mut self.buffer, usize::MAX) == Progress::Open {
+                if copy.run(&mut self.buffer, MAX_BYTES_PER_EVENT) == Progress::Open {
                     copy.finish();
                 }
             }
@@ -518,8 +519,9 @@ enum Progress {
 
 impl OutputCopy {
     /// Copies the available output. If it cannot be written, the task finds its output closed.
-    fn run(&mut self, buffer: &mut [u8], max_reads: usize) -> Progress {
-        for _ in 0..max_reads {
+    fn run(&mut self, buffer: &mut [u8], max_bytes: usize) -> Progress {
+        let mut rest = max_bytes;
+        while rest > 0 {
             match rustix::io::read(&self.source, &mut *buffer) {
                 // EIO: no process has the terminal open.
                 Ok(0) | Err(Errno::IO) => {
@@ -527,6 +529,7 @@ impl OutputCopy {
                     return Progress::Ended;
                 }
                 Ok(length) => {
+                    rest = rest.saturating_sub(length);
                     let bytes = buffer.get(..length).unwrap_or_default();
                     let labelled = self.label.add_to(bytes);
                     if write_all(&self.target, &labelled).is_err() {
@@ -555,4 +558,30 @@ fn write_all(target: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    /// At the end of a job a process outside of it may write as fast as the reaper reads.
+    #[test]
+    fn no_more_is_copied_at_once_than_permitted() {
+        let (source, end) = open_pipe(OFlags::empty()).expect("a pipe");
+        write_all(&end, &[b'x'; 10_000]).expect("there is room");
+        let mut file = tempfile::tempfile().expect("a file");
+        let mut copy = OutputCopy {
+            source,
+            target: file.try_clone().expect("a descriptor").into(),
+            label: Label::new(Vec::new(), Buffering::None),
+        };
+        let progress = copy.run(&mut [0; 100], 1000);
+        assert_eq!(progress, Progress::Open);
+        let mut copied = Vec::new();
+        std::io::Seek::rewind(&mut file).expect("rewound");
+        file.read_to_end(&mut copied).expect("read");
+        assert_eq!(copied.len(), 1000);
+    }
 }
