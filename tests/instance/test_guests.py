@@ -410,45 +410,45 @@ def test_the_largest_writer_of_guests_is_ended_and_others_continue(small_site, t
     assert small_site.penstock("run", "true").returncode == 0
 
 
-def test_retained_output_of_a_guest_ends_with_its_job(site):
-    """A process outside of the job may have got a descriptor of its output."""
+@contextmanager
+def output_outside_of_job(site, *last_words):
+    """A job, and a descriptor of its output that a process outside of it has until the block ends.
+
+    The task runs until the function that is yielded is called.
+    """
     shared = site.folder / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    script = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.05; done; echo end"
-    job = site.penstock("submit", "--cwd", str(shared), "sh", "-c", script).stdout.strip()
+    script = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.05; done; "
+    words = ("sh", "-c", script + " ".join(last_words))
+    job = site.penstock("submit", "--cwd", str(shared), *words).stdout.strip()
     deadline = time.monotonic() + 60
     while not (shared / "pid").exists():
         assert time.monotonic() < deadline, "the task runs"
         time.sleep(0.01)
     pid = (shared / "pid").read_text().strip()
-    with Path(f"/proc/{pid}/fd/1").open("wb", buffering=0) as kept:
-        (shared / "go").touch()
+    with Path(f"/proc/{pid}/fd/1").open("wb", buffering=0) as output:
+        yield job, output, (shared / "go").touch
+
+
+def test_retained_output_of_a_guest_ends_with_its_job(site):
+    with output_outside_of_job(site, "echo", "end") as (job, output, end_task):
+        end_task()
         site.penstock("wait", job)
         with pytest.raises(BrokenPipeError):
-            kept.write(b"later")
+            output.write(b"later")
     assert site.penstock("logs", job).stdout == "end\n"
 
 
 def test_a_writer_outside_of_a_job_does_not_delay_its_end(site):
     """The reaper reads what the pipe has, not what is written meanwhile."""
-    shared = site.folder / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    script = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.05; done"
-    job = site.penstock("submit", "--cwd", str(shared), "sh", "-c", script).stdout.strip()
-    deadline = time.monotonic() + 60
-    while not (shared / "pid").exists():
-        assert time.monotonic() < deadline, "the task runs"
-        time.sleep(0.01)
-    pid = (shared / "pid").read_text().strip()
-    # Each ends when nothing reads the pipe any longer.
-    with Path(f"/proc/{pid}/fd/1").open("wb", buffering=0) as kept:
+    with output_outside_of_job(site) as (job, output, end_task):
+        # Each ends when nothing reads the pipe any longer.
         writers = [
-            subprocess.Popen(["sh", "-c", "exec cat /dev/zero 2>/dev/null"], stdout=kept)
+            subprocess.Popen(["sh", "-c", "exec cat /dev/zero 2>/dev/null"], stdout=output)
             for _ in range(4)
         ]
-    (shared / "go").touch()
+        end_task()
     assert site.penstock("wait", job).returncode == 0
     assert {writer.wait(60) for writer in writers} <= {-signal.SIGPIPE, 1}
 

@@ -176,14 +176,16 @@ pub(super) enum Ending {
     Killed(f64),
 }
 
-/// The condition of a job's next step that concerns its retained output.
+/// The condition of a job's next step that comes from its retained output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OutputWait {
+pub(super) enum OutputCondition {
     None,
-    /// Free space. An exception that does not end the job says so.
+    /// The step waits for free space. An exception that does not end the job says so.
     Space,
-    /// The end of the count of all files with this number, which shows whether its user is above the limit.
+    /// The step waits for the end of the count of all files with this number, which shows whether its user is above the limit.
     Count(u64),
+    /// The job ends because of it.
+    Exceeded,
 }
 
 /// A job.
@@ -223,7 +225,7 @@ pub(super) struct Job {
     pub(super) output_bytes: u64,
     /// The last interval between measurements of free space in which it was checked, and what was added to it then.
     pub(super) output_growth: (u64, u64),
-    pub(super) output_wait: OutputWait,
+    pub(super) output_condition: OutputCondition,
     /// Its user, if that is a guest.
     pub(super) guest: Option<Admitted>,
     /// The user of the directory that its plan has.
@@ -268,7 +270,7 @@ impl Job {
             measure_at: None,
             output_bytes: 0,
             output_growth: (0, 0),
-            output_wait: OutputWait::None,
+            output_condition: OutputCondition::None,
             guest: None,
             directory: None,
             oom_kills: 0,
@@ -464,6 +466,12 @@ impl Job {
         if self.exception.is_none() {
             self.exception = Some((kind, note.into()));
         }
+    }
+
+    /// Raises a fatal exception because of the job's output.
+    pub(super) fn fail_for_output(&mut self, note: String) {
+        self.fail("exec", note);
+        self.output_condition = OutputCondition::Exceeded;
     }
 
     /// Sends the service's own exception, if it has not been sent.

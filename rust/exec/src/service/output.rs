@@ -78,13 +78,10 @@ impl Service {
             && bytes > limit
             && !job.is_failing()
         {
-            job.fail(
-                "exec",
-                format!(
-                    "more than {limit} bytes of output: send it to a file with `--output`, or raise \
-                     `penstock.exec.output-limit` (of `penstock exec`: `--output-limit`)"
-                ),
-            );
+            job.fail_for_output(format!(
+                "more than {limit} bytes of output: send it to a file with `--output`, or raise \
+                 `penstock.exec.output-limit` (of `penstock exec`: `--output-limit`)"
+            ));
             self.changed.insert(id);
         }
     }

@@ -8,7 +8,7 @@ use std::mem;
 
 use super::effect::Effect;
 use super::guests::Admitted;
-use super::job::{Job, OutputWait};
+use super::job::{Job, OutputCondition};
 use super::output_usage::{OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount};
 use super::state::Service;
 use crate::types::JobId;
@@ -55,7 +55,8 @@ impl Service {
         }
         if self.output_usage.space.is_low
             && let Some(job) = self.jobs.get_mut(&id)
-            && mem::replace(&mut job.output_wait, OutputWait::Space) != OutputWait::Space
+            && mem::replace(&mut job.output_condition, OutputCondition::Space)
+                != OutputCondition::Space
         {
             let at = self.clock + OUTPUT_CHECK_INTERVAL_S;
             self.timers.add_output(at);
@@ -164,7 +165,7 @@ impl Service {
                     "less than {reserve} bytes are free for output (`penstock.exec.output-reserve`), and this job was \
                      writing most: send its output to a file with `--output`"
                 );
-                job.fail("exec", note);
+                job.fail_for_output(note);
                 self.changed.insert(id);
             }
         }
@@ -195,9 +196,9 @@ impl Service {
     fn await_count(&mut self, id: JobId) {
         let number = self.output_usage.begun + 1;
         if let Some(job) = self.jobs.get_mut(&id)
-            && !matches!(job.output_wait, OutputWait::Count(_))
+            && !matches!(job.output_condition, OutputCondition::Count(_))
         {
-            job.output_wait = OutputWait::Count(number);
+            job.output_condition = OutputCondition::Count(number);
             self.output_usage.waiting.insert(id);
             self.request_count();
         }
@@ -311,14 +312,14 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let OutputWait::Count(number) = job.output_wait else {
+        let OutputCondition::Count(number) = job.output_condition else {
             return;
         };
         if limit > 0 && number > completed {
             self.output_usage.waiting.insert(id);
             return;
         }
-        job.output_wait = OutputWait::None;
+        job.output_condition = OutputCondition::None;
         let Some(guest) = job.guest.map(Admitted::uid) else {
             return;
         };
@@ -328,7 +329,7 @@ impl Service {
                 "the stored output of user {guest} has {bytes} bytes, more than {limit} (`penstock.exec.user-output-limit`): \
                  send output to files with `--output`, or let the instance's owner purge ended jobs"
             );
-            job.fail("exec", note);
+            job.fail_for_output(note);
         }
     }
 

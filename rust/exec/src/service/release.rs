@@ -4,7 +4,7 @@ use std::mem;
 
 use super::effect::Effect;
 use super::guests::Admitted;
-use super::job::{Answered, Ending, Job, Presence, TaskState};
+use super::job::{Answered, Ending, Job, OutputCondition, Presence, TaskState};
 use super::job_directory::DirectoryOwner;
 use super::journal::Record;
 use super::journal_writer::NextStep;
@@ -77,7 +77,12 @@ impl Service {
             return;
         };
         if must_end && is_running && job.ending == Ending::None {
-            let at = now + self.settings.kill_timeout_s;
+            // A guest could write until then.
+            let at = if job.output_condition == OutputCondition::Exceeded && job.is_guests() {
+                now
+            } else {
+                now + self.settings.kill_timeout_s
+            };
             job.ending = Ending::Terminating(at);
             self.terminate_tasks(id, |_| true);
             self.timers.add(at, id);

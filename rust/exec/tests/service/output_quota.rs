@@ -386,3 +386,31 @@ fn jobs_that_write_little_are_not_ended_for_space_that_others_take() {
         assert_eq!(world.job(1).notes.len(), expected, "{bytes} bytes a second");
     }
 }
+
+#[test]
+fn a_task_of_a_guest_above_a_limit_gets_no_time_to_write_more() {
+    let mut world = world_with_guests();
+    world.settings.user_output_limit = 0;
+    world.settings.output_limit = 100;
+    restart_service(&mut world);
+    submit_as(&mut world, GUEST, 1);
+    submit(&mut world, 2, 1);
+    world.run();
+    for id in [1, 2] {
+        let pid = world.spawned(id)[0];
+        world.kernel.ignores_sigterm.insert(pid);
+        write(&mut world, id, 1000);
+    }
+    world.advance(1.0);
+    world.run();
+    world.advance(0.0);
+    world.run();
+    // The owner's task may end by itself.
+    assert_eq!(
+        [1, 2].map(|id| world.job(id).statuses == [9]),
+        [true, false]
+    );
+    world.advance(world.settings.kill_timeout_s);
+    world.run();
+    assert_eq!(world.job(2).statuses, [9]);
+}
