@@ -14,7 +14,7 @@ from penstock.cli.progress import Progress
 from penstock.cli.rows import exit_code
 from penstock.cli.text import id_text, id_texts, json_text
 from penstock.client import Client
-from penstock.errors import JobspecError, RpcError, UsageError
+from penstock.errors import Error, JobspecError, RpcError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -209,9 +209,10 @@ def submit_jobs(
     try:
         return list(chain.from_iterable(client.submit_many(jobs, token=token)))
     except RpcError as error:
-        raise RpcError(error.errno, _with_names(error.strerror or "", name)) from None
+        text = _with_names(error.strerror or "", len(jobs), name)
+        raise RpcError(error.errno, text) from None
     except JobspecError as error:
-        raise JobspecError(_with_names(str(error), name)) from None
+        raise JobspecError(_with_names(str(error), len(jobs), name)) from None
 
 
 def copy_namer(args: argparse.Namespace, copies: IDset) -> Callable[[IDset], str]:
@@ -221,12 +222,20 @@ def copy_namer(args: argparse.Namespace, copies: IDset) -> Callable[[IDset], str
     return lambda positions: f"{option}={IDset(ids[at] for at in positions)}"
 
 
-def _with_names(text: str, name: Callable[[IDset], str] | None) -> str:
+def _with_names(text: str, count: int, name: Callable[[IDset], str] | None) -> str:
     if name is None:
         return text
 
     def named(found: re.Match[str]) -> str:
-        positions, first = found.groups()
-        return name(IDset(positions)) if positions else f"jobs from {name(IDset(first))}"
+        listed, first = found.groups()
+        try:
+            positions = IDset(listed or first)
+        except Error:
+            return found[0]
+        last = positions.last()
+        # Words of a user may look like positions.
+        if last is None or last >= count:
+            return found[0]
+        return name(positions) if listed else f"jobs from {name(positions)}"
 
     return POSITIONS.sub(named, text)

@@ -442,6 +442,17 @@ fn new_settings_hold_for_all_jobs_of_a_submission_that_is_under_way() {
     assert_eq!(constraints, vec![json!({"properties": ["ssd"]}); 1500]);
 }
 
+/// Reloads with another constraint of 20 jobs, one of which is renewed at once. R of the last one is committed. Returns
+/// the jobs, and what is sent.
+fn begin_renewal(bench: &mut Bench) -> (Vec<u64>, Vec<Message>) {
+    bench.manager.set_slice(1);
+    bench.scheduler(None);
+    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 20);
+    bench.commit_r(ids[19], R);
+    bench.manager.set_settings(requiring("ssd"), bench.now);
+    (ids, bench.manager.flush().unwrap())
+}
+
 /// Checks that an allocation is returned, and that its job is requested with the property.
 fn check_returned(bench: &mut Bench, out: &[Message], id: u64, property: &str) {
     assert_eq!(topics(out), ["sched.free", "sched.alloc"]);
@@ -481,13 +492,8 @@ fn resources_that_are_allocated_for_a_former_constraint_are_freed_and_requested_
 fn an_allocation_is_rejected_before_its_job_is_renewed_too() {
     let directory = Directory::new("renewal");
     let mut bench = directory.open(two(), 1000.0);
-    bench.manager.set_slice(1);
-    bench.scheduler(None);
-    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 20);
+    let (ids, mut out) = begin_renewal(&mut bench);
     let last = ids[19];
-    bench.commit_r(last, R);
-    bench.manager.set_settings(requiring("ssd"), bench.now);
-    let mut out = bench.manager.flush().unwrap();
     let rejected = bench.answer("sched.alloc", &json!({"id": last, "type": 0}));
     assert_eq!(topics(&rejected), ["sched.free"]);
     assert!(!bench.events(last).contains(&"alloc".to_owned()));
@@ -525,13 +531,8 @@ fn a_denial_by_a_former_constraint_or_time_limit_ends_no_job() {
 #[test]
 fn an_update_during_a_reload_does_not_hide_the_former_constraint() {
     let mut bench = Bench::with(two());
-    bench.manager.set_slice(1);
-    bench.scheduler(None);
-    let (ids, _) = bench.submit_copies(&json!({"queue": "batch"}), 20);
+    let (ids, _) = begin_renewal(&mut bench);
     let last = ids[19];
-    bench.commit_r(last, R);
-    bench.manager.set_settings(requiring("ssd"), bench.now);
-    bench.manager.flush().unwrap();
     let updates = json!({"attributes.system.duration": 60});
     bench.request(
         "job-manager.update",

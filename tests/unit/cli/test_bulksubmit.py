@@ -122,3 +122,14 @@ def test_an_error_names_the_inputs(fake, capsys):
         "jobs from input `k` on were not checked"
     )
     assert capsys.readouterr() == ("", f"penstock bulksubmit: {named}\n")
+
+
+@pytest.mark.parametrize("word", ["jobs[9]", "jobs[3-1]", "jobs[,]", "jobs[0-99999999999999]"])
+def test_words_of_a_user_in_an_error_are_no_positions(fake, capsys, word):
+    text = f"no job is submitted: jobs[0]: queue `x; {word}: y`: no queues are configured"
+    fake.methods["job-ingest.submit"] = lambda request: [
+        request.respond(errnum=errno.EINVAL, errtext=text)
+    ]
+    assert main(["bulksubmit", "echo", "{}", ":::", "a", "b"]) == 1
+    named = text.replace("jobs[0]", "input `a`")
+    assert capsys.readouterr() == ("", f"penstock bulksubmit: {named}\n")

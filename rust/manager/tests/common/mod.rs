@@ -3,6 +3,7 @@
 
 pub mod elastic;
 pub mod queues;
+pub mod submissions;
 
 use std::path::PathBuf;
 
