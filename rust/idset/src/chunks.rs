@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 use crate::algebra;
 use crate::body::Body;
 use crate::op::Op;
-use crate::run::{CHUNK_IDS, Run};
+use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
 
 /// The ids `lo..=hi`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,12 @@ impl Chunks {
         self.chunks.capacity() * size_of::<Chunk>() + bodies
     }
 
+    /// Bytes of the contents, estimated from the numbers of ids and of chunks.
+    pub(crate) fn estimated_bytes(&self) -> u64 {
+        // The form of a chunk is chosen with at most four bytes for an id.
+        (8 * CHUNK_WORDS as u64 * self.chunks.len() as u64).min(4 * self.count)
+    }
+
     /// Releases the spare capacity.
     pub(crate) fn shrink(&mut self) {
         self.chunks.shrink_to_fit();
@@ -153,25 +159,23 @@ impl Chunks {
 
     #[inline(never)]
     fn get(&self, key: u32) -> Option<&Chunk> {
-        self.chunks
-            .get(self.at(key))
-            .filter(|chunk| chunk.key <= key)
+        let first = self.chunks.first()?;
+        match self.chunks.get(key.saturating_sub(first.last) as usize) {
+            Some(chunk) if chunk.key <= key && key <= chunk.last => Some(chunk),
+            _ => {
+                let chunk = self.chunks.get(self.at(key))?;
+                (chunk.key <= key).then_some(chunk)
+            }
+        }
     }
 
     #[inline]
     pub(crate) fn contains(&self, id: u32) -> bool {
         let (key, low) = place(id);
-        let Some(first) = self.chunks.first() else {
-            return false;
-        };
-        // Mostly the first entry has all keys up to this one, or there is a chunk for every key: then no search is needed.
-        let guess = if key <= first.last {
-            0
-        } else {
-            key.wrapping_sub(first.key) as usize
-        };
-        let chunk = match self.chunks.get(guess) {
-            Some(chunk) if chunk.key <= key && key <= chunk.last => Some(chunk),
+        // Mostly there is a chunk for every key from 0 on, or from the end of the first entry on: then no search is needed,
+        // nor a branch that depends on the id.
+        let chunk = match self.chunks.get(key as usize) {
+            Some(chunk) if chunk.key == key => Some(chunk),
             _ => self.get(key),
         };
         chunk.is_some_and(|chunk| chunk.body.contains(low))

@@ -136,7 +136,15 @@ impl IdSet {
         }
     }
 
-    /// Bytes that the set has on the heap: about what an operation on it has to look at.
+    /// Bytes of the set's ids, estimated from their number: about what an operation on it has to look at. O(1).
+    pub fn estimated_bytes(&self) -> u64 {
+        match &self.form {
+            Form::Small(_) => 0,
+            Form::Large(chunks) => chunks.estimated_bytes(),
+        }
+    }
+
+    /// Bytes that the set has on the heap.
     pub fn heap_bytes(&self) -> usize {
         match &self.form {
             Form::Small(_) => 0,

@@ -536,3 +536,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn members_are_found_wherever_the_chunks_lie() {
+    for text in [
+        "0-999999",
+        "0-200000,262144,327680-400000",
+        "65535-65536",
+        "131072-500000,524288-524290,4294967294",
+        "3000000000-3000500000,3000600000",
+        "1,70000,140000,4294967294",
+    ] {
+        let set: IdSet = text.parse().unwrap();
+        for range in text.split(',') {
+            let (lo, hi) = range.split_once('-').unwrap_or((range, range));
+            let (lo, hi): (u32, u32) = (lo.parse().unwrap(), hi.parse().unwrap());
+            for id in [lo, lo + (hi - lo) / 2, hi] {
+                assert!(set.contains(id), "{id} in {text}");
+            }
+            for id in [lo.wrapping_sub(1), hi + 1, lo ^ 0x8000_0000] {
+                let is_inside = set.ranges().any(|run| run.contains(&id));
+                assert_eq!(set.contains(id), is_inside, "{id} in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn contents_are_no_larger_than_estimated() {
+    let halves: IdSet = (0..300_000).filter(|id| id * 7 % 13 < 6).collect();
+    let sparse: IdSet = (0..3_000).map(|id| id * 997).collect();
+    let runs: IdSet = (0..3_000_000).filter(|id| id % 5_000 < 4_000).collect();
+    for set in [halves, sparse, runs] {
+        // A chunk's entry takes 48 bytes.
+        let entries = 48 * (set.last().unwrap() / 65_536 + 2);
+        assert!(set.heap_bytes() as u64 <= set.estimated_bytes() + u64::from(entries) + 100);
+    }
+    assert_eq!(IdSet::new().estimated_bytes(), 0);
+}

@@ -4,6 +4,8 @@
 //! every size that is no power of two: a bitmap of 8 KiB took 10 KiB.
 #![allow(unsafe_code, reason = "a global allocator has no safe interface")]
 
+mod bitmaps;
+
 use std::alloc::{GlobalAlloc, Layout};
 
 use libmimalloc_sys as mi;
@@ -19,6 +21,7 @@ pub struct Malloc;
 ///
 /// mimalloc does so by itself for what was free for some time, but only when more is freed then.
 pub fn return_memory() {
+    bitmaps::free_all();
     // SAFETY: it changes no block that is in use.
     unsafe { mi::mi_collect(true) }
 }
@@ -35,6 +38,11 @@ unsafe impl GlobalAlloc for Malloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, alignment) = (layout.size(), layout.align());
+        if bitmaps::is_one(layout)
+            && let Some(block) = bitmaps::take()
+        {
+            return block;
+        }
         // SAFETY: any size is valid, and the alignment of a layout is a power of two.
         unsafe {
             if is_natural(size, alignment) {
@@ -72,7 +80,11 @@ unsafe impl GlobalAlloc for Malloc {
     }
 
     #[inline]
-    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller gives the block up, and it is as large as the layout says.
+        if bitmaps::is_one(layout) && unsafe { bitmaps::keep(block) } {
+            return;
+        }
         // SAFETY: `block` came from this allocator, as the caller promises.
         unsafe { mi::mi_free(block.cast()) }
     }

@@ -33,7 +33,7 @@ reading_methods!(PyIdSet);
 
 impl PyIdSet {
     fn change(&self, py: Python<'_>, change: Change, right: &IdSet) {
-        if right.heap_bytes() <= MAX_ATTACHED_BYTES {
+        if right.estimated_bytes() <= MAX_ATTACHED_BYTES {
             self.0.with(py, |set| change(set, right));
             return;
         }

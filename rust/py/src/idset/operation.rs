@@ -11,7 +11,7 @@ use super::operand::{operand, required, set_of_ids};
 use crate::shared::{Stride, detach_if};
 
 /// Operations on sets of more bytes release the GIL.
-pub(super) const MAX_ATTACHED_BYTES: usize = 512 * 1024;
+pub(super) const MAX_ATTACHED_BYTES: u64 = 512 * 1024;
 /// Minimum step of a slice for which ids are looked up one by one.
 const MIN_LOOKUP_STEP: usize = 256;
 /// Bytes of the longest range in a text.
@@ -19,7 +19,7 @@ const MAX_RANGE_TEXT_BYTES: usize = "4294967290-4294967294,".len();
 
 pub(super) type Operation = fn(&IdSet, &IdSet) -> IdSet;
 fn is_long(left: &IdSet, right: &IdSet) -> bool {
-    left.heap_bytes().max(right.heap_bytes()) > MAX_ATTACHED_BYTES
+    left.estimated_bytes().max(right.estimated_bytes()) > MAX_ATTACHED_BYTES
 }
 
 pub(super) fn apply(py: Python<'_>, operation: Operation, left: &IdSet, right: &IdSet) -> IdSet {
@@ -67,7 +67,7 @@ pub(super) fn bracketed_text(py: Python<'_>, set: &IdSet) -> PyResult<String> {
 }
 
 fn written(py: Python<'_>, set: &IdSet, write: fn(&IdSet) -> String) -> PyResult<String> {
-    if set.heap_bytes() <= MAX_ATTACHED_BYTES {
+    if set.estimated_bytes() <= MAX_ATTACHED_BYTES {
         return Ok(write(set));
     }
     // A text that might exceed the memory is reserved first, to raise MemoryError.
