@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use penstock_flux::errno::{self, ENOSYS};
+use penstock_flux::errno::{self, EAGAIN, ENOSYS};
 use penstock_flux::eventlog;
 use penstock_flux::exec::{
     ExecEvent, ExpirationRequest, HelloRequest, KillRequest, Release, ReleasedRanks,
@@ -48,6 +48,17 @@ struct Service {
 /// The store's key for [`ExecPeer::journal`].
 const JOURNAL_META: &str = "exec_journal";
 
+/// Maximum number of start requests to a lost service that are ended in one slice.
+const STARTS_PER_SLICE: usize = 1000;
+
+/// Start requests to a service that is gone.
+#[derive(Debug, Default)]
+struct LostStarts {
+    jobs: BTreeSet<JobId>,
+    /// Whether the service may have acted on them.
+    was_delivered: bool,
+}
+
 /// The end of the conversation with a service: its reason, and the fate of its requests.
 struct Loss<'a> {
     why: &'a str,
@@ -68,6 +79,16 @@ pub(crate) struct ExecPeer {
     unsent: BTreeSet<JobId>,
     /// The journal shared by all services with unanswered starts; `None` if there may be several or none. Stored.
     journal: Option<Arc<str>>,
+    /// Jobs whose start requests are outstanding.
+    outstanding: BTreeSet<JobId>,
+    /// The start requests of a service that is gone, which end in slices.
+    lost: LostStarts,
+    /// The hello of the next service, which is accepted when none of these is left, and that service.
+    next: Option<(Message, Service)>,
+    /// The number of queued jobs that a service may have started, without an answer.
+    unanswered: usize,
+    /// Maximum number of start requests that are ended in one slice.
+    per_slice: usize,
     /// The route that has registered each service name; `None` if the broker does not say.
     registered: Option<HashMap<String, Vec<u8>>>,
 }
@@ -82,8 +103,23 @@ impl ExecPeer {
             unrecorded: Vec::new(),
             unsent: BTreeSet::new(),
             journal: None,
+            outstanding: BTreeSet::new(),
+            lost: LostStarts::default(),
+            next: None,
+            unanswered: 0,
+            per_slice: STARTS_PER_SLICE,
             registered: None,
         }
+    }
+
+    /// Sets the number of start requests that are ended in one slice.
+    pub(crate) fn set_slice(&mut self, requests: usize) {
+        self.per_slice = requests;
+    }
+
+    /// Whether start requests of a lost service are left.
+    pub(crate) fn has_lost_starts(&self) -> bool {
+        !self.lost.jobs.is_empty()
     }
 
     /// Sets the route that has registered each service name: no other may execute jobs under it.
@@ -91,7 +127,8 @@ impl ExecPeer {
         self.registered = Some(registered);
     }
 
-    /// `exec-hello`: the sender replaces the service before it and takes over its jobs.
+    /// `exec-hello`: the sender replaces the service before it and takes over its jobs. It is answered when the start
+    /// requests of that service have ended.
     pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let service = self.accept(cx, request)?;
         // A service with the same name replaces itself: the notification would reach the new one.
@@ -108,10 +145,26 @@ impl ExecPeer {
             was_delivered: true,
         };
         self.stop(cx, &loss);
-        self.record_journal(cx, service.journal.as_ref());
-        cx.set_exec_service(&self.writer, Some(Arc::clone(&service.known)));
-        self.service = Some(service);
-        Ok(Reply::Empty)
+        let next = (request.message.header(), service);
+        if let Some((request, _)) = self.next.replace(next) {
+            let text = "another execution service says hello";
+            cx.reject(&request, &RequestError::new(EAGAIN, text));
+        }
+        self.accept_next(cx);
+        Ok(Reply::Deferred)
+    }
+
+    /// Accepts the next service, if there is one and all start requests of the former one have ended.
+    fn accept_next(&mut self, cx: &mut Context) {
+        if self.has_lost_starts() {
+            return;
+        }
+        if let Some((request, service)) = self.next.take() {
+            self.record_journal(cx, service.journal.as_ref());
+            cx.set_exec_service(&self.writer, Some(Arc::clone(&service.known)));
+            self.service = Some(service);
+            cx.respond_empty(&request);
+        }
     }
 
     /// Records the journal of a service that is about to get start requests.
@@ -119,11 +172,7 @@ impl ExecPeer {
         if self.journal.as_ref() == journal {
             return;
         }
-        let is_unanswered = |job: &Job| {
-            job.dialogue.exec == ExecState::Queued { was_sent: true } && !job.record.has_started()
-        };
-        let has_unanswered = cx.jobs.iter().any(is_unanswered);
-        self.journal = journal.filter(|_| !has_unanswered).cloned();
+        self.journal = journal.filter(|_| self.unanswered == 0).cloned();
         cx.store_meta(JOURNAL_META, self.journal.as_deref().unwrap_or_default());
     }
 
@@ -139,10 +188,7 @@ impl ExecPeer {
         let origin = origin.ok_or_else(|| RequestError::invalid("exec-hello without a route"))?;
         authorize::check_registration(self.registered.as_ref(), &name, origin)?;
         if let (ExecHello::Reject, Some(current)) = (cx.settings.exec_hello, &self.service) {
-            let jobs = cx.jobs.iter();
-            let outstanding = jobs
-                .filter(|job| job.dialogue.exec.is_outstanding())
-                .count();
+            let outstanding = self.outstanding.len();
             if outstanding > 0 {
                 let other = &current.known.name;
                 let text = format!("`{other}` has start requests to answer: {outstanding}");
@@ -170,18 +216,20 @@ impl ExecPeer {
     pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
         let exec = cx.jobs.exec_mut(&self.writer, id);
         if exec.is_some_and(|(_, exec)| exec.advance(ExecInput::Enqueue).is_ok()) {
-            self.queue_start(id);
+            self.queue_start(cx, id);
         }
     }
 
-    fn queue_start(&mut self, id: JobId) {
-        self.queued.insert(id);
+    fn queue_start(&mut self, cx: &Context, id: JobId) {
+        self.resume(cx, id);
         self.unrecorded.push(id);
     }
 
     /// Queues a job from before a restart that may be running.
-    pub(crate) fn resume(&mut self, id: JobId) {
-        self.queued.insert(id);
+    pub(crate) fn resume(&mut self, cx: &Context, id: JobId) {
+        if self.queued.insert(id) {
+            self.unanswered += usize::from(is_unanswered(cx, id));
+        }
     }
 
     /// Restores from the store what is known of the starts that were not answered.
@@ -240,7 +288,8 @@ impl ExecPeer {
         }
     }
 
-    /// Sends the start requests of the queued jobs, if there is a service.
+    /// Sends the start requests of the queued jobs, if there is a service. Its next request comes behind all of them: it
+    /// then knows that jobs without a start request are not to be reattached.
     pub(crate) fn send_starts(&mut self, cx: &mut Context) {
         let Some(service) = &self.service else {
             return;
@@ -252,7 +301,12 @@ impl ExecPeer {
         let topic = service.known.topic(exec_method::START);
         while let Some(id) = self.queued.pop_first() {
             self.forget_unsent(cx, id);
+            let was_unanswered = usize::from(is_unanswered(cx, id));
+            self.unanswered = self.unanswered.saturating_sub(was_unanswered);
             send_start(&self.writer, cx, id, &topic, self.journal.as_ref());
+            if is_outstanding(cx, id) {
+                self.outstanding.insert(id);
+            }
             self.repeat_shrink(cx, id);
         }
     }
@@ -294,9 +348,13 @@ impl ExecPeer {
             let kind = report.kind();
             cx.complain(format!("`{kind}` response for {id} ignored: {fault}"));
         }
+        if !is_outstanding(cx, id) {
+            self.outstanding.remove(&id);
+        }
     }
 
-    /// Stops sending start requests until the next exec-hello, whose sender takes over the jobs.
+    /// Stops sending start requests until the next exec-hello, whose sender takes over the jobs. The outstanding requests
+    /// end in slices.
     fn stop(&mut self, cx: &mut Context, loss: &Loss<'_>) {
         let Loss { why, was_delivered } = *loss;
         if self.service.take().is_none() {
@@ -304,21 +362,29 @@ impl ExecPeer {
         }
         cx.set_exec_service(&self.writer, None);
         cx.log_line(format!("the execution service is gone: {why}"));
-        let mut orphans = Vec::new();
-        for (record, exec) in cx.jobs.iter_exec_mut(&self.writer) {
-            if exec.is_outstanding()
-                && exec
-                    .advance(ExecInput::ServiceLost { was_delivered })
-                    .is_ok()
-            {
-                orphans.push(record.id());
+        self.lost = LostStarts {
+            jobs: std::mem::take(&mut self.outstanding),
+            was_delivered,
+        };
+        self.run_next_slice(cx);
+    }
+
+    /// Ends the next start requests of a service that is gone.
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
+        let was_delivered = self.lost.was_delivered;
+        for _ in 0..self.per_slice {
+            let Some(id) = self.lost.jobs.pop_first() else {
+                break;
+            };
+            let exec = cx.jobs.exec_mut(&self.writer, id);
+            let input = ExecInput::ServiceLost { was_delivered };
+            if exec.is_some_and(|(_, exec)| exec.advance(input).is_ok()) {
+                self.queue_start(cx, id);
+                // A job that has ended and was not delivered can be cleaned up now.
+                cx.revisit(id);
             }
         }
-        for id in orphans {
-            self.queue_start(id);
-            // A job that has ended and was not delivered can be cleaned up now.
-            cx.revisit(id);
-        }
+        self.accept_next(cx);
     }
 
     /// Handles the disconnect of a peer, which may be the service.
@@ -330,6 +396,10 @@ impl ExecPeer {
                 was_delivered: true,
             };
             self.stop(cx, &loss);
+        }
+        let next = self.next.as_ref();
+        if next.is_some_and(|(_, service)| service.origin == origin) {
+            self.next = None;
         }
     }
 
@@ -361,8 +431,7 @@ impl ExecPeer {
 
     /// Sends the service a request about a job, if it has the job, without expecting a response.
     fn tell(&self, cx: &mut Context, id: JobId, method: &str, payload: &impl Payload) {
-        let job = cx.jobs.get(id);
-        if job.is_some_and(|job| job.dialogue.exec.is_outstanding())
+        if is_outstanding(cx, id)
             && let Some(topic) = self.topic(method)
         {
             cx.notify(&topic, payload);
@@ -380,9 +449,21 @@ impl ExecPeer {
         let service = self.service.as_ref();
         ExecStats {
             service: service.map(|service| service.known.name.as_str().into()),
-            queued: self.queued.len() as u64,
+            queued: (self.queued.len() + self.lost.jobs.len()) as u64,
         }
     }
+}
+
+/// Whether the start request of a job is outstanding.
+fn is_outstanding(cx: &Context, id: JobId) -> bool {
+    let job = cx.jobs.get(id);
+    job.is_some_and(|job| job.dialogue.exec.is_outstanding())
+}
+
+/// Whether a service may have started a queued job, without an answer.
+fn is_unanswered(cx: &Context, id: JobId) -> bool {
+    let job = cx.jobs.get(id);
+    job.is_some_and(|job| job.dialogue.exec.needs_reattach() && !job.record.has_started())
 }
 
 /// Sends the start request of a job. `journal` is that of all services that have had unanswered start requests.
@@ -735,6 +816,7 @@ mod tests {
             r#"{"service":"job-exec"}"#,
         );
         exec.hello(cx, request(&hello)).unwrap();
+        assert_eq!(described(cx), ["send job-manager.exec-hello"]);
     }
 
     fn respond(exec: &mut ExecPeer, cx: &mut Context, id: JobId, rest: &str) -> Vec<String> {
@@ -784,8 +866,8 @@ mod tests {
         let mut cx = context(Settings::default());
         let mut exec = ExecPeer::new(writers().exec);
         let id = add_allocated_job(&mut cx);
-        exec.enqueue(&mut cx, id);
         hello(&mut exec, &mut cx);
+        exec.enqueue(&mut cx, id);
         exec.send_starts(&mut cx);
         effects(&mut cx);
         exec.disconnect(&mut cx, b"exec");

@@ -370,15 +370,6 @@ impl Jobs {
         next.map(|(_, job)| job.as_ref())
     }
 
-    /// The facts of all jobs, the oldest first, and their conversations with the execution service for change.
-    pub(crate) fn iter_exec_mut(
-        &mut self,
-        _: &ExecWriter,
-    ) -> impl Iterator<Item = (&Record, &mut ExecState)> {
-        let jobs = self.by_id.values_mut();
-        jobs.map(|job| (&job.record, &mut job.dialogue.exec))
-    }
-
     /// The jobs whose ids are in a range, the oldest first.
     pub(crate) fn range(
         &self,

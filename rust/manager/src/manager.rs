@@ -299,12 +299,14 @@ impl Manager {
     }
 
     /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, the end
-    /// of requests to a lost scheduler, or the renewal of requests after a reload.
+    /// of requests to a lost scheduler or execution service, the responses to hello, or the renewal of requests after a
+    /// reload.
     fn has_slices(&self) -> bool {
         self.bulk.is_open()
             || self.submissions.is_open()
             || self.resumption.is_open()
-            || self.scheduler.has_lost_requests()
+            || self.scheduler.has_slices()
+            || self.exec.has_lost_starts()
             || self.renewal.is_open()
     }
 
@@ -313,7 +315,8 @@ impl Manager {
         self.bulk.is_open()
             || self.submissions.is_open()
             || self.purger.is_open()
-            || self.scheduler.has_lost_requests()
+            || self.scheduler.has_slices()
+            || self.exec.has_lost_starts()
             || self.renewal.is_open()
     }
 
@@ -322,7 +325,8 @@ impl Manager {
     pub fn delays(&self, users: &[u32]) -> bool {
         let bulk = self.bulk.users();
         let submissions = self.submissions.users(&self.cx);
-        let is_owners = self.renewal.is_open() || self.scheduler.has_lost_requests();
+        let is_owners =
+            self.renewal.is_open() || self.scheduler.has_slices() || self.exec.has_lost_starts();
         let owner = is_owners.then_some(self.cx.settings.owner);
         let others = self.purger.users().chain(owner);
         let open: BTreeSet<u32> = bulk.chain(submissions).chain(others).collect();
@@ -341,6 +345,7 @@ impl Manager {
         self.bulk.set_slice(jobs);
         self.renewal.set_slice(jobs);
         self.scheduler.set_slice(jobs);
+        self.exec.set_slice(jobs);
         self.purger.set_slice(jobs);
     }
 

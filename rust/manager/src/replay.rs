@@ -382,7 +382,7 @@ impl Restored {
             return;
         };
         if matches!(job.dialogue.exec, ExecState::Queued { .. }) {
-            self.exec.resume(id);
+            self.exec.resume(cx, id);
         }
         let is_without_r = job.record.has_resources() && job.record.r().is_none();
         self.restore_claim(id);

@@ -128,7 +128,8 @@ impl Manager {
         self.submissions
             .run_next_slice(&mut self.cx, &mut self.census);
         self.resumption.run_next_slice(&mut self.cx);
-        self.scheduler.end_lost_requests(&mut self.cx);
+        self.scheduler.run_next_slice(&mut self.cx);
+        self.exec.run_next_slice(&mut self.cx);
         self.renewal.run_next_slice(&mut self.cx);
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);

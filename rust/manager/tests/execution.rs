@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::queues::ids_of;
 use common::{Bench, OWNER, body, rejection, settings, topics};
 use penstock_flux::errno;
 use penstock_manager::{ExecHello, Settings};
@@ -292,6 +293,47 @@ fn a_job_that_may_have_been_started_is_not_started_again() {
         let last = json!({"ranks": "all", "final": true});
         answer_as(&mut bench, "third", id, "release", &last);
         assert_eq!(bench.row(id)["result"], 1, "{end}");
+    }
+}
+
+#[test]
+fn the_starts_of_a_lost_service_end_in_slices_before_the_next_one_is_accepted() {
+    const HELLO: &str = "job-manager.exec-hello";
+    let mut bench = Bench::new();
+    let ids = bench.running_jobs(7);
+    bench.manager.set_slice(2);
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    let stats = body(&bench.request("job-manager.stats-get", &json!({}))[0]);
+    assert_eq!(stats["exec"]["queued"], 7);
+    // Others say hello meanwhile; one disconnects.
+    assert_eq!(named_executor(&mut bench, "gone"), []);
+    bench.request_as("gone", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    assert_eq!(named_executor(&mut bench, "early"), []);
+    let out = named_executor(&mut bench, "sim");
+    assert_eq!(rejection(&out).0, 11);
+    // A job that ends meanwhile.
+    bench.request(
+        "job-manager.raise",
+        &json!({"id": ids[6], "type": "cancel"}),
+    );
+    let mut out = Vec::new();
+    let mut slices = 0;
+    while bench.is_due() {
+        let pong = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+        assert_eq!(pong.len(), 1);
+        out.extend(bench.pass(0.0));
+        slices += 1;
+    }
+    assert_eq!(slices, 3);
+    assert_eq!((out[0].topic(), out[0].errnum()), (HELLO, 0));
+    assert_eq!(ids_of(&out, "sim.start"), ids);
+    assert_eq!(reattaches(&out), vec![json!(true); 7]);
+    for id in &ids {
+        answer_as(&mut bench, "sim", *id, "reattached", &nothing());
+        answer_as(&mut bench, "sim", *id, "finish", &json!({"status": 0}));
+        let last = json!({"ranks": "all", "final": true});
+        answer_as(&mut bench, "sim", *id, "release", &last);
+        assert_eq!(bench.row(*id)["state"], 64);
     }
 }
 

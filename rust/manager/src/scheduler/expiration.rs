@@ -45,7 +45,7 @@ impl SchedulerPeer {
     /// Sends an expiration that was changed without the scheduler to one that has been greeted and is
     /// not ready yet.
     pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: JobId, expiration: f64) {
-        if !cx.handshake().is_ready() {
+        if !cx.handshake().is_ready() && !self.is_unannounced(id) {
             let (_, message) = make_request(cx, id, expiration);
             self.send_correction(cx, message);
         }

@@ -7,10 +7,11 @@ use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError, TypedPayload};
 use penstock_wire::Message;
 
-use super::peer::{RequestedJobs, SchedulerPeer};
+use super::peer::{OpenHello, RequestedJobs, SchedulerPeer};
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::handshake::{AllocMode, FreeMode, Handshake, HandshakeFault, HandshakeInput, Sender};
+use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest limit of outstanding requests that a scheduler may set.
@@ -19,8 +20,11 @@ const MAX_OUTSTANDING_ALLOCS: usize = 0x7fff_ffff;
 /// Maximum number of jobs examined in one slice of the end of requests to a lost scheduler.
 const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
 
+/// The same of the responses to hello, which are sent before anything else can be done: some milliseconds.
+const JOBS_EXAMINED_PER_HELLO_SLICE: usize = 10_000;
+
 impl SchedulerPeer {
-    /// `sched-hello`: one response for every job that holds resources, then ENODATA.
+    /// `sched-hello`: one response for every job that holds resources, in slices, then ENODATA.
     ///
     /// A scheduler without `partial-ok` also receives a job's free ranks, but the rest of that
     /// allocation is freed in one piece: such a scheduler never receives more than one `sched.free` of
@@ -53,33 +57,49 @@ impl SchedulerPeer {
         cx.set_handshake(&self.writer, greeted);
         self.session.origin = request.origin().map(<[u8]>::to_vec);
         self.session.is_in_process = matches!(message.typed(), Some(TypedPayload::SchedHello(_)));
-        let mut responses = Vec::new();
-        for job in cx.jobs.iter() {
-            let record = &job.record;
-            if !record.has_resources() {
-                continue;
-            }
-            // All its ranks are free, and the final release of the execution service is missing.
-            if record
-                .r()
-                .is_some_and(|r| r.ranks().is_subset(record.freed()))
-            {
-                continue;
-            }
-            let free = (!record.freed().is_empty()).then(|| record.freed().to_string());
-            let hello = HelloResponse {
-                id: record.id(),
-                priority: record.priority(),
-                userid: record.userid(),
-                t_submit: record.t_submit(),
-                free: free.map(Into::into),
+        self.session.hello = Some(OpenHello {
+            request: message.header(),
+            after: Bound::Unbounded,
+        });
+        self.announce_jobs(cx);
+        Ok(Reply::Deferred)
+    }
+
+    /// Sends the next responses to an open hello.
+    fn announce_jobs(&mut self, cx: &mut Context) {
+        let mut announced = 0;
+        for _ in 0..JOBS_EXAMINED_PER_HELLO_SLICE {
+            let Some(hello) = &mut self.session.hello else {
+                return;
             };
-            responses.push(Message::success_to(message, &hello));
+            if announced >= self.lost.per_slice {
+                return;
+            }
+            let next = cx.jobs.next_with_hidden((hello.after, Bound::Unbounded));
+            let Some(record) = next.map(|job| &job.record) else {
+                let request = hello.request.header();
+                self.session.hello = None;
+                return cx.end_stream(&request);
+            };
+            hello.after = Bound::Excluded(record.id());
+            if let Some(response) = hello_response(record) {
+                let response = Message::success_to(&hello.request, &response);
+                cx.send(response);
+                announced += 1;
+            }
         }
-        for response in responses {
-            cx.send(response);
+    }
+
+    /// Does the next slice of the end of requests to a lost scheduler and of the responses to hello, and answers
+    /// `sched-ready` after the last one.
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
+        self.end_lost_requests(cx);
+        self.announce_jobs(cx);
+        if !self.has_slices()
+            && let Some((request, mode)) = self.session.ready.take()
+        {
+            self.complete_ready(cx, &request, mode);
         }
-        Err(RequestError::end_of_stream())
     }
 
     /// `sched-ready`: enables `sched.alloc` requests.
@@ -89,18 +109,20 @@ impl SchedulerPeer {
             from: self.sender(request),
             mode,
         };
-        if self.has_deferred_ready() {
+        cx.handshake().after(input).map_err(rejection)?;
+        if self.session.ready.is_some() {
             return Err(rejection(HandshakeFault::ReadyBefore));
         }
-        cx.handshake().after(input).map_err(rejection)?;
-        if !self.defer_ready(request.message, mode) {
+        if self.has_slices() {
+            self.session.ready = Some((request.message.header(), mode));
+        } else {
             self.complete_ready(cx, request.message, mode);
         }
         Ok(Reply::Deferred)
     }
 
     /// Enables `sched.alloc` requests.
-    pub(super) fn complete_ready(&mut self, cx: &mut Context, request: &Message, mode: AllocMode) {
+    fn complete_ready(&mut self, cx: &mut Context, request: &Message, mode: AllocMode) {
         let (Handshake::Greeted(free) | Handshake::Ready(free, _)) = cx.handshake() else {
             return;
         };
@@ -154,38 +176,22 @@ impl SchedulerPeer {
                 error,
             });
         }
-        self.lose_requests(cx, lost.requested.len() + lost.cancelling);
-    }
-
-    /// Begins to end all outstanding requests, of which there are `count`.
-    pub(super) fn lose_requests(&mut self, cx: &mut Context, count: usize) {
+        let hello = lost.hello.map(|hello| hello.request);
+        let ready = lost.ready.map(|(request, _)| request);
+        for request in hello.into_iter().chain(ready) {
+            let text = "the scheduler has begun another handshake";
+            cx.reject(&request, &RequestError::new(EAGAIN, text));
+        }
+        let count = lost.requested.len() + lost.cancelling;
         if count > 0 {
             self.lost.left += count;
             self.lost.after = Some(Bound::Unbounded);
         }
-        if let Some((request, _)) = self.lost.ready.take() {
-            let text = "the scheduler has begun another handshake";
-            cx.reject(&request, &RequestError::new(EAGAIN, text));
-        }
         self.end_lost_requests(cx);
     }
 
-    /// Answers `sched-ready` when all requests of the former scheduler have ended. Returns false if it must be answered now.
-    pub(super) fn defer_ready(&mut self, request: &Message, mode: AllocMode) -> bool {
-        let is_deferred = self.has_lost_requests();
-        if is_deferred {
-            self.lost.ready = Some((request.header(), mode));
-        }
-        is_deferred
-    }
-
-    /// Whether `sched-ready` is still to be answered.
-    pub(super) fn has_deferred_ready(&self) -> bool {
-        self.lost.ready.is_some()
-    }
-
     /// Ends the next requests of a lost scheduler.
-    pub(crate) fn end_lost_requests(&mut self, cx: &mut Context) {
+    fn end_lost_requests(&mut self, cx: &mut Context) {
         let mut ended = 0;
         for _ in 0..JOBS_EXAMINED_PER_SLICE {
             let Some(after) = self.lost.after else {
@@ -198,15 +204,32 @@ impl SchedulerPeer {
             let Some(id) = next.map(|job| job.record.id()) else {
                 self.lost.after = None;
                 self.lost.left = 0;
-                if let Some((request, mode)) = self.lost.ready.take() {
-                    self.complete_ready(cx, &request, mode);
-                }
                 return;
             };
             self.lost.after = Some(Bound::Excluded(id));
             ended += usize::from(self.end_lost_request(cx, id));
         }
     }
+}
+
+/// The response to hello about a job; `None` if it has no ranks left to announce.
+fn hello_response(record: &Record) -> Option<HelloResponse<'static>> {
+    if !record.has_resources() {
+        return None;
+    }
+    // All its ranks may be free while the final release of the execution service is missing.
+    let r = record.r();
+    if r.is_some_and(|r| r.ranks().is_subset(record.freed())) {
+        return None;
+    }
+    let free = (!record.freed().is_empty()).then(|| record.freed().to_string());
+    Some(HelloResponse {
+        id: record.id(),
+        priority: record.priority(),
+        userid: record.userid(),
+        t_submit: record.t_submit(),
+        free: free.map(Into::into),
+    })
 }
 
 /// The limit of outstanding requests that `sched-ready` sets.

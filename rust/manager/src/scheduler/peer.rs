@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use penstock_flux::job_manager::SchedStats;
 use penstock_idset::IdSet;
@@ -137,7 +137,7 @@ impl QueuedJobs {
     }
 }
 
-/// Maximum number of requests of a lost scheduler that are ended in one slice.
+/// Maximum number of requests of a lost scheduler that are ended in one slice, and of responses to hello.
 const LOST_REQUESTS_PER_SLICE: usize = 200;
 
 /// The outstanding requests of a scheduler that is lost. A request that is outstanding while they are open is one of them.
@@ -147,9 +147,7 @@ pub(super) struct LostRequests {
     pub(super) after: Option<Bound<JobId>>,
     /// The number of requests that are left.
     pub(super) left: usize,
-    /// `sched-ready` of the next scheduler, which is answered when none is left.
-    pub(super) ready: Option<(Message, AllocMode)>,
-    /// Maximum number of requests ended in one slice.
+    /// Maximum number of requests ended in one slice, and of responses to hello.
     pub(super) per_slice: usize,
 }
 
@@ -158,10 +156,17 @@ impl Default for LostRequests {
         Self {
             after: None,
             left: 0,
-            ready: None,
             per_slice: LOST_REQUESTS_PER_SLICE,
         }
     }
+}
+
+/// A hello whose responses are not complete.
+#[derive(Debug)]
+pub(super) struct OpenHello {
+    pub(super) request: Message,
+    /// The job that was looked at last.
+    pub(super) after: Bound<JobId>,
 }
 
 /// The conversation with the scheduler. The state of its handshake is in the
@@ -190,6 +195,11 @@ pub(super) struct Session {
     pub(super) origin: Option<Vec<u8>>,
     /// Whether it is in the same process: it then gets the cancellations of several requests in one message.
     pub(super) is_in_process: bool,
+    /// Its hello, until all responses are sent.
+    pub(super) hello: Option<OpenHello>,
+    /// Its `sched-ready`, if that is answered after the responses to hello, and after the end of the requests of the
+    /// scheduler before.
+    pub(super) ready: Option<(Message, AllocMode)>,
     /// Jobs whose outstanding requests are cancelled by the next [`SchedulerPeer::send_cancels`].
     pub(super) cancels: Vec<JobId>,
     /// Free ranks of jobs whose allocations are freed only as a whole.
@@ -239,14 +249,25 @@ impl SchedulerPeer {
         self.is_paused = false;
     }
 
-    /// Sets the number of requests ended in one slice.
+    /// Sets the number of requests ended in one slice, and of responses to hello.
     pub(crate) fn set_slice(&mut self, requests: usize) {
         self.lost.per_slice = requests;
     }
 
     /// Whether requests of a lost scheduler are left.
-    pub(crate) fn has_lost_requests(&self) -> bool {
+    pub(super) fn has_lost_requests(&self) -> bool {
         self.lost.after.is_some()
+    }
+
+    /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.has_lost_requests() || self.session.hello.is_some()
+    }
+
+    /// Whether a job is still to be announced to the scheduler, by a response to its hello.
+    pub(super) fn is_unannounced(&self, id: JobId) -> bool {
+        let hello = self.session.hello.as_ref();
+        hello.is_some_and(|hello| (hello.after, Bound::Unbounded).contains(&id))
     }
 
     /// Begins a new batch of messages, with a fresh budget of alloc requests.
@@ -299,8 +320,7 @@ mod tests {
 
     fn greet(scheduler: &mut SchedulerPeer, cx: &mut Context) {
         let hello = message("job-manager.sched-hello", "sched", r#"{"partial-ok":true}"#);
-        let end = scheduler.hello(cx, request(&hello)).unwrap_err();
-        assert_eq!(end.errnum, penstock_flux::errno::ENODATA);
+        scheduler.hello(cx, request(&hello)).unwrap();
         let ready = message(
             "job-manager.sched-ready",
             "sched",
@@ -386,7 +406,7 @@ mod tests {
         let id = add_pending_job(&mut cx);
         allocate(&mut cx, id);
         let hello = message("job-manager.sched-hello", "sched", "{}");
-        scheduler.hello(&mut cx, request(&hello)).unwrap_err();
+        scheduler.hello(&mut cx, request(&hello)).unwrap();
         let ready = message(
             "job-manager.sched-ready",
             "sched",

@@ -323,6 +323,10 @@ impl SchedulerPeer {
             mut ranks,
             is_final,
         } = free;
+        // The response to hello will tell which of its ranks are free.
+        if self.is_unannounced(id) {
+            return;
+        }
         let Some(r) = cx.jobs.get(id).and_then(|job| job.r()) else {
             return;
         };

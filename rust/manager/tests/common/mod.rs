@@ -233,6 +233,19 @@ impl Bench {
         id
     }
 
+    /// Starts as many jobs, each on a node of its own, with a new scheduler and a new execution service.
+    pub fn running_jobs(&mut self, count: usize) -> Vec<u64> {
+        self.executor();
+        self.scheduler(None);
+        let ids: Vec<u64> = (0..count).map(|_| self.submit(&json!({})).0).collect();
+        for (rank, id) in ids.iter().enumerate() {
+            let r = R.replace("\"0-1\"", &format!("\"{rank}\""));
+            self.allocate_as(*id, &r.replace("n[0-1]", &format!("n{rank}")));
+            self.exec(*id, "start", &json!({}));
+        }
+        ids
+    }
+
     /// Ends a running job.
     pub fn end(&mut self, id: u64, status: i32) -> Vec<Message> {
         self.exec(id, "finish", &json!({ "status": status }));
@@ -258,7 +271,12 @@ impl Bench {
 
     /// Commits R and answers SUCCESS, as a scheduler does.
     pub fn allocate(&mut self, id: u64) -> Vec<Message> {
-        let committed = self.commit_r(id, R);
+        self.allocate_as(id, R)
+    }
+
+    /// The same with this R.
+    pub fn allocate_as(&mut self, id: u64, r: &str) -> Vec<Message> {
+        let committed = self.commit_r(id, r);
         assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
         self.answer("sched.alloc", &json!({"id": id, "type": 0}))
     }
