@@ -162,6 +162,15 @@ impl Engine {
     /// Configures a queue. Its pending jobs move to its new group and order. The cost is that of their classes, jobs with
     /// one shape; of another order that of the jobs.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
+        self.begin_set_queue(queue, options);
+        self.complete_order();
+    }
+
+    /// As [`set_queue`](Self::set_queue), but another order of the pending jobs is left to [`reorder`](Self::reorder).
+    ///
+    /// Until that is complete, jobs may be submitted, cancelled and prioritized, and resources may change. A pass completes
+    /// it first; whatever else depends on the order is not defined.
+    pub fn begin_set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         if *self.state.queues.options(queue) == options {
             return;
         }
@@ -169,9 +178,22 @@ impl Engine {
         self.state.changes += 1;
         let state = &mut self.state;
         let (group, order) = (state.queues.group(queue), state.queues.order(queue));
-        state
-            .queue
-            .reconfigure(&mut state.jobs, queue, group, order);
+        state.queue.reconfigure(queue, group, order);
+    }
+
+    /// Puts the next pending jobs in the new order of their queues, about `max`. Returns whether more are left.
+    pub fn reorder(&mut self, max: usize) -> bool {
+        let state = &mut self.state;
+        state.queue.reorder(&mut state.jobs, max.max(1))
+    }
+
+    /// Whether pending jobs are to be put in a new order of their queues, by [`reorder`](Self::reorder).
+    pub fn is_reordering(&self) -> bool {
+        self.state.queue.is_reordering()
+    }
+
+    fn complete_order(&mut self) {
+        while self.reorder(usize::MAX) {}
     }
 
     /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ only
@@ -344,6 +366,7 @@ impl Engine {
     /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
     /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
+        self.complete_order();
         let mut decisions = Vec::new();
         let mut is_final = self.first_pass(now, max, &mut decisions);
         while !is_final && decisions.len() < max {
@@ -360,6 +383,7 @@ impl Engine {
     /// As [`schedule`](Self::schedule), with a single pass, for callers that change the engine's
     /// state between passes.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
+        self.complete_order();
         let mut decisions = Vec::new();
         let is_final = self.first_pass(now, max, &mut decisions);
         if is_final && decisions.len() < max {

@@ -17,14 +17,17 @@ const ORDERS: [Order; 5] = [
     Order::Largest,
 ];
 
-fn ordered(engine: &mut Engine, order: Order, group: Option<&str>) {
-    let queue = engine.queue("it");
-    let options = QueueOptions {
+fn options(order: Order, group: Option<&str>) -> QueueOptions {
+    QueueOptions {
         order,
         group: group.map(str::to_owned),
         ..QueueOptions::default()
-    };
-    engine.set_queue(queue, options);
+    }
+}
+
+fn ordered(engine: &mut Engine, order: Order, group: Option<&str>) {
+    let queue = engine.queue("it");
+    engine.set_queue(queue, options(order, group));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,8 @@ enum Step {
     Cancel(u64),
     /// Another order, and another group.
     Order(Order, Option<&'static str>),
+    /// The same, in slices of `usize` jobs, of which one is made before each step that follows.
+    OrderInSlices(Order, Option<&'static str>, usize),
     Free(usize),
     Schedule,
 }
@@ -84,6 +89,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1_u64..40).prop_map(Step::Cancel),
         1 => (prop::sample::select(ORDERS.to_vec()), prop::sample::select(vec![None, Some("a"), Some("b")]))
             .prop_map(|(order, group)| Step::Order(order, group)),
+        1 => (prop::sample::select(ORDERS.to_vec()), prop::sample::select(vec![None, Some("a")]), 1_usize..6)
+            .prop_map(|(order, group, max)| Step::OrderInSlices(order, group, max)),
         2 => (0_usize..9).prop_map(Step::Free),
         2 => Just(Step::Schedule),
     ]
@@ -96,6 +103,7 @@ proptest! {
     fn jobs_go_in_the_order_of_their_queue(
         first in prop::sample::select(ORDERS.to_vec()),
         limited in any::<bool>(),
+        alike in any::<bool>(),
         steps in prop::collection::vec(step(), 1..80),
     ) {
         const CORES: u32 = 8;
@@ -110,10 +118,14 @@ proptest! {
         let mut waiting = BTreeMap::new();
         let mut running: BTreeMap<u64, u32> = BTreeMap::new();
         let mut next = 0;
+        let mut slice = 1;
         for step in steps {
             match step {
-                Step::Submit(job) => {
+                Step::Submit(mut job) => {
                     next += 1;
+                    if alike {
+                        (job.cores, job.limit) = (2, 60.0);
+                    }
                     let request = slots(job.cores, 1, 0, job.limit);
                     let (id, priority) = (next, job.priority);
                     engine.submit(Job { id: JobId::new(id), priority, request, queue }).unwrap();
@@ -132,6 +144,10 @@ proptest! {
                 Step::Order(to, group) => {
                     order = to;
                     ordered(&mut engine, order, group);
+                }
+                Step::OrderInSlices(to, group, max) => {
+                    (order, slice) = (to, max);
+                    engine.begin_set_queue(queue, options(order, group));
                 }
                 Step::Free(index) => {
                     if let Some(id) = running.keys().nth(index).copied() {
@@ -153,6 +169,10 @@ proptest! {
                     prop_assert_eq!(engine.schedule(100.0, usize::MAX), expected);
                 }
             }
+            prop_assert_eq!(engine.reorder(slice), engine.is_reordering());
+            if engine.is_reordering() {
+                continue;
+            }
             let line = line(&waiting, order);
             prop_assert_eq!(engine.head().map(JobId::get), line.first().copied());
             let pending: Vec<u64> = engine.pending_jobs().iter().map(|job| job.id.get()).collect();
@@ -160,6 +180,58 @@ proptest! {
             prop_assert_eq!(pending.len(), waiting.len());
             let queued: Vec<u64> = engine.queue_order().into_iter().map(JobId::get).collect();
             prop_assert_eq!(queued, line);
+        }
+    }
+}
+
+/// A queue whose order has changed in slices, with changes in between, decides as one that has had the order from the
+/// beginning.
+#[test]
+fn a_long_queue_gets_another_order_in_slices() {
+    const JOBS: u64 = 3000;
+    // One shape and time limit; 30 shapes and 50 time limits.
+    for (shapes, limits) in [(1, 1), (30, 50)] {
+        let job = |id: u64, queue| Job {
+            id: JobId::new(id),
+            priority: u32::try_from(1 + id * 7 % 5).unwrap(),
+            request: slots(
+                u32::try_from(1 + id % shapes).unwrap(),
+                1,
+                0,
+                f64::from(u32::try_from(100 + id / shapes % limits).unwrap()),
+            ),
+            queue,
+        };
+        for (from, to) in [
+            (Order::Priority, Order::Fifo),
+            (Order::Smallest, Order::Priority),
+            (Order::Fifo, Order::Shortest),
+        ] {
+            let mut engines = [from, to].map(|order| {
+                let mut engine = engine(Policy::Easy, &[(64, 0)]);
+                ordered(&mut engine, order, None);
+                let queue = engine.queue("it");
+                for id in 1..=JOBS {
+                    engine.submit(job(id, queue)).unwrap();
+                }
+                engine
+            });
+            let queue = engines[0].queue("it");
+            engines[0].begin_set_queue(queue, options(to, None));
+            let mut slices: u64 = 1;
+            while engines[0].reorder(100) {
+                slices += 1;
+                for engine in &mut engines {
+                    engine.submit(job(JOBS + slices, queue)).unwrap();
+                    engine.cancel(JobId::new(slices * 17 % JOBS));
+                    engine.prioritize(&[(JobId::new(slices * 41 % JOBS), 3)]);
+                    engine.prioritize(&[(JobId::new(slices * 43 % JOBS), 0)]);
+                }
+            }
+            assert!(slices > JOBS / 100, "{slices}");
+            let [mut changed, mut new] = engines;
+            assert_eq!(changed.queue_order(), new.queue_order());
+            assert_eq!(changed.schedule(0.0, 1000), new.schedule(0.0, 1000));
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn queue_of(
         return *queue;
     }
     let queue = engine.queue(name);
-    engine.set_queue(queue, settings.queue(name));
+    engine.begin_set_queue(queue, settings.queue(name));
     queues.insert(name.to_owned(), queue);
     queue
 }

@@ -109,7 +109,7 @@ impl Scheduler {
     /// Annotates the first jobs of the queue with the reason why each is pending and its estimated
     /// start, where these have changed.
     pub fn annotate(&mut self, now: f64) {
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || self.is_reordering() {
             return;
         }
         self.annotator.is_outdated = false;

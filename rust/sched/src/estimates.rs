@@ -52,6 +52,7 @@ impl Scheduler {
         // An explanation of a state before its pass would make that pass for each part.
         if self.estimate_requests.open.is_none()
             && !self.is_pass_due()
+            && !self.is_reordering()
             && let Some(request) = self.estimate_requests.take_next()
         {
             match self.begin_estimate(&request, now) {

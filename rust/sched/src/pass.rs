@@ -7,14 +7,24 @@ use crate::Scheduler;
 /// The greatest number of allocations in one commit.
 const MAX_COMMIT_JOBS: usize = 1024;
 
+/// The number of pending jobs that are put in another order of their queue in one call: some milliseconds.
+const MAX_REORDERED_JOBS: usize = 16_384;
+
 impl Scheduler {
     /// Runs a pass if anything has changed since the last one, then answers the queries that have
     /// arrived. `now` is in seconds since the epoch.
     ///
     /// Denials are answered at once; allocations are committed to the KVS first. Returns whether
     /// another call may do more.
+    ///
+    /// After a reload with another order of a queue, the first calls put its pending jobs in this order, some of them each.
     pub fn schedule(&mut self, now: f64) -> bool {
         self.retry_commits(now);
+        if let Some(engine) = &mut self.engine
+            && engine.reorder(MAX_REORDERED_JOBS)
+        {
+            return true;
+        }
         let more = self.run_pass(now);
         self.answer_queries(now);
         more

@@ -210,7 +210,12 @@ impl Scheduler {
 
     /// Whether the next [`schedule`](Self::schedule) runs a pass.
     pub fn is_pass_due(&self) -> bool {
-        self.needs_pass && self.phase == Phase::Running
+        self.needs_pass && self.phase == Phase::Running && !self.is_reordering()
+    }
+
+    /// Whether pending jobs are being put in another order of their queue.
+    pub(crate) fn is_reordering(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::is_reordering)
     }
 
     /// Counts the duration of a pass, in seconds, for the statistics: the caller has the clock.

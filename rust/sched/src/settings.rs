@@ -70,14 +70,14 @@ impl Settings {
     }
 
     /// Sets the options of an engine's queues: the one without a name, and all that these settings or the ones
-    /// before them name.
+    /// before them name. Another order of the pending jobs is left to [`Engine::reorder`].
     pub(crate) fn configure_queues(&self, engine: &mut Engine, before: &Self) {
         let mut names: BTreeSet<&str> = self.queues.keys().map(String::as_str).collect();
         names.extend(before.queues.keys().map(String::as_str));
         names.insert("");
         for name in names {
             let queue = engine.queue(name);
-            engine.set_queue(queue, self.queue(name));
+            engine.begin_set_queue(queue, self.queue(name));
         }
     }
 

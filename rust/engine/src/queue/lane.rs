@@ -31,7 +31,7 @@ pub(crate) struct Lane {
 const MIN_CAPACITY: usize = 64;
 
 /// Whether the key's job is pending in this lane, with the key's priority.
-fn is_live(jobs: &Jobs, lane: LaneId, key: Key) -> bool {
+pub(super) fn is_live(jobs: &Jobs, lane: LaneId, key: Key) -> bool {
     let known = jobs.at(key.handle());
     known.state == JobState::Pending(lane)
         && known.id == key.id()
@@ -189,6 +189,22 @@ impl Lane {
         keys.dedup();
         self.first = keys.first().copied().unwrap_or(Key::NONE);
         self.sorted = keys.into_iter().collect();
+    }
+
+    /// Takes all keys: those that were added in order, and the others.
+    pub fn take_keys(&mut self) -> (SortedKeys, Vec<Reverse<Key>>) {
+        self.first = Key::NONE;
+        let sorted = std::mem::take(&mut self.sorted);
+        (sorted, std::mem::take(&mut self.others).into_vec())
+    }
+
+    /// Adds sorted keys; those that were added since their removal, few, are moved.
+    pub fn put_before(&mut self, keys: SortedKeys) {
+        let (added, others) = self.take_keys();
+        self.sorted = keys;
+        for key in added.iter().chain(others.into_iter().map(|key| key.0)) {
+            self.push(key);
+        }
     }
 
     /// The first job after a key.

@@ -94,6 +94,18 @@ impl LanesByLimit {
         index.ok().map(|index| self.blocks[block].lanes[index].lane)
     }
 
+    /// The first lane with a greater limit than this; without one, the first of all.
+    pub fn next_after(&self, limit: Option<f64>) -> Option<LaneHead> {
+        let Some(limit) = limit else {
+            return self.blocks.first()?.lanes.first().copied();
+        };
+        let is_greater = |lane: &LaneHead| lane.limit.total_cmp(&limit).is_gt();
+        let is_before = |block: &Block| !block.lanes.last().is_some_and(is_greater);
+        let block = self.blocks.get(self.blocks.partition_point(is_before))?;
+        let index = block.lanes.partition_point(|lane| !is_greater(lane));
+        block.lanes.get(index).copied()
+    }
+
     /// Adds a lane with a new limit.
     pub fn insert(&mut self, lane: LaneHead) {
         let LimitLocation { block, index } = self.locate(lane.limit);

@@ -9,6 +9,7 @@ mod key;
 mod lane;
 mod lanes_by_limit;
 mod order;
+mod reorder;
 mod sorted_keys;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ pub(crate) use key::{Key, MinTree};
 use lane::Lane;
 use lanes_by_limit::{LaneHead, LanesByLimit};
 pub use order::Order;
+use reorder::Reordering;
 
 use crate::chunked_vec::ChunkedVec;
 use crate::ids::{ClassId, GroupId, JobHandle, LaneId, QueueId};
@@ -114,6 +116,8 @@ pub(crate) struct Queue {
     unused_lanes: Vec<LaneId>,
     len: usize,
     changes: u64,
+    /// The new order that is not complete: see [`reorder`](Self::reorder).
+    reordering: Option<Reordering>,
 }
 
 fn number(index: usize) -> u32 {
@@ -230,9 +234,9 @@ impl Queue {
         group.unused.push(slot);
     }
 
-    /// Moves the pending jobs of a queue to a group and an order. A class moves as a whole: its jobs are looked at if the
-    /// order is another one.
-    pub fn reconfigure(&mut self, jobs: &mut Jobs, queue: QueueId, group: GroupId, order: Order) {
+    /// Moves the pending jobs of a queue to a group and an order. A class moves as a whole: if the order is another one,
+    /// its jobs are left to [`reorder`](Self::reorder).
+    pub fn reconfigure(&mut self, queue: QueueId, group: GroupId, order: Order) {
         self.changes += 1;
         for index in 0..self.classes.len() {
             let class = &self.classes[index];
@@ -248,24 +252,9 @@ impl Queue {
             class.failed = None;
             class.possible = false;
             if is_reordered {
-                self.reorder(jobs, index);
+                self.reordering.get_or_insert_default().add(queue);
             }
             self.join_group(index);
-        }
-    }
-
-    /// Puts the jobs of a class into its order.
-    fn reorder(&mut self, jobs: &mut Jobs, index: ClassId) {
-        let class = &mut self.classes[index.index()];
-        let (order, cores) = (class.order, class.cores);
-        let lanes: Vec<_> = class.lanes.iter().map(|lane| lane.lane).collect();
-        for index in lanes {
-            let lane = &mut self.lanes[index.index()];
-            let limit = lane.limit;
-            lane.reorder(jobs, index, |priority| {
-                order.effective_priority(priority, limit, cores)
-            });
-            class.lanes.set(limit, lane.first);
         }
     }
 
