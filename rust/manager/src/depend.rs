@@ -1,7 +1,7 @@
 //! `Dependencies`: job dependencies (RFC 26) of the schemes `after`, `afterany`, `afterok`,
 //! `afternotok` and `begin-time`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
@@ -72,12 +72,56 @@ impl Dependents {
 ///
 /// Each dependency has its own entry, so that the cost of a change of one job does not depend on
 /// the number of other dependencies of its dependents.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Dependencies {
     /// Dependents by antecedent.
     dependents: BTreeMap<JobId, Dependents>,
     /// Begin times: milliseconds since the epoch, job, description.
     begins: BTreeSet<(u64, JobId, String)>,
+    /// The dependents of jobs that have entered RUN or INACTIVE, which are still to be checked.
+    woken: VecDeque<Woken>,
+    /// Maximum number of jobs checked in one slice.
+    per_slice: usize,
+}
+
+impl Default for Dependencies {
+    fn default() -> Self {
+        Self {
+            dependents: BTreeMap::new(),
+            begins: BTreeSet::new(),
+            woken: VecDeque::new(),
+            per_slice: JOBS_PER_SLICE,
+        }
+    }
+}
+
+/// Maximum number of jobs checked in one slice: each may lose its last dependency, and be queued.
+const JOBS_PER_SLICE: usize = 200;
+
+/// The facts of a job that others depend on.
+#[derive(Clone, Copy, Debug)]
+struct Antecedent {
+    has_run: bool,
+    has_ended: bool,
+    is_ok: bool,
+}
+
+impl Antecedent {
+    fn of(record: &Record) -> Self {
+        Self {
+            has_run: record.t_run() > 0.0,
+            has_ended: record.state() == State::Inactive,
+            is_ok: record.result() == Some(JobResult::Completed),
+        }
+    }
+}
+
+/// Dependents of a job with these facts.
+#[derive(Debug)]
+struct Woken {
+    /// As they were when the dependents were woken: the job may be purged before all are checked.
+    antecedent: Option<Antecedent>,
+    dependents: BTreeSet<Dependent>,
 }
 
 /// Reads a dependency of a jobspec.
@@ -163,29 +207,61 @@ impl Dependencies {
                 let dependents = self.dependents.entry(antecedent).or_default();
                 let dependent = (id, description.clone());
                 dependents.of(condition).insert(dependent);
-                self.check_condition(cx, id, &description, condition);
+                let antecedent = cx.record(antecedent).map(|record| Antecedent::of(&record));
+                self.check_condition(cx, id, &description, antecedent);
             } else if let Condition::Begin(time) = condition {
-                self.begins.insert((milliseconds(time), id, description));
+                if milliseconds(time) <= milliseconds(cx.now) {
+                    remove(cx, id, &description);
+                } else {
+                    self.begins.insert((milliseconds(time), id, description));
+                }
             }
         }
-        self.advance(cx);
     }
 
-    /// Tests the dependencies on a job that has entered RUN or INACTIVE.
+    /// Tests the dependencies on a job that has entered RUN or INACTIVE, those of many jobs in slices.
     pub(crate) fn wake_dependents(&mut self, cx: &mut Context, id: JobId) {
         let Some(dependents) = self.dependents.get_mut(&id) else {
             return;
         };
-        let mut due = std::mem::take(&mut dependents.run);
-        let state = cx.jobs.record(id).map(Record::state);
-        if state.is_none_or(|state| state == State::Inactive)
-            && let Some(mut dependents) = self.dependents.remove(&id)
+        let mut due = vec![std::mem::take(&mut dependents.run)];
+        let antecedent = cx.jobs.record(id).map(Antecedent::of);
+        if antecedent.is_none_or(|antecedent| antecedent.has_ended)
+            && let Some(dependents) = self.dependents.remove(&id)
         {
-            due.append(&mut dependents.end);
+            due.push(dependents.end);
         }
-        for (dependent, description) in due {
-            if let Some(condition) = Condition::described(&description) {
-                self.check_condition(cx, dependent, &description, condition);
+        due.retain(|dependents| !dependents.is_empty());
+        self.woken.extend(due.into_iter().map(|dependents| Woken {
+            antecedent,
+            dependents,
+        }));
+        self.check_woken(cx);
+    }
+
+    /// Sets the number of jobs checked in one slice.
+    pub(crate) fn set_slice(&mut self, jobs: usize) {
+        self.per_slice = jobs;
+    }
+
+    /// Whether dependents are left for the next [`advance`](Self::advance).
+    pub(crate) fn is_open(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
+    /// Checks the next dependents of jobs that have entered RUN or INACTIVE.
+    fn check_woken(&mut self, cx: &mut Context) {
+        for _ in 0..self.per_slice {
+            let Some(woken) = self.woken.front_mut() else {
+                return;
+            };
+            let antecedent = woken.antecedent;
+            let next = woken.dependents.pop_first();
+            if woken.dependents.is_empty() {
+                self.woken.pop_front();
+            }
+            if let Some((dependent, description)) = next {
+                self.check_condition(cx, dependent, &description, antecedent);
             }
         }
     }
@@ -196,21 +272,24 @@ impl Dependencies {
         cx: &mut Context,
         id: JobId,
         description: &str,
-        condition: Condition,
+        antecedent: Option<Antecedent>,
     ) {
         let state = cx.jobs.record(id).map(Record::state);
-        let Some(other) = condition.antecedent() else {
+        let condition = Condition::described(description);
+        let Some((condition, other)) =
+            condition.and_then(|condition| Some((condition, condition.antecedent()?)))
+        else {
             return;
         };
         if state != Some(State::Depend) {
             return;
         }
-        let facts = cx.record(other).map(|antecedent| {
-            let has_ended = antecedent.state() == State::Inactive;
-            let is_ok = antecedent.result() == Some(JobResult::Completed);
-            (antecedent.t_run() > 0.0, has_ended, is_ok)
-        });
-        let Some((has_run, has_ended, is_ok)) = facts else {
+        let Some(Antecedent {
+            has_run,
+            has_ended,
+            is_ok,
+        }) = antecedent
+        else {
             let reason = cx.jobs.unknown(other).text;
             let note = format!("{description} cannot be met: {reason}");
             return cx.fail_job(id, "dependency", &note);
@@ -237,10 +316,14 @@ impl Dependencies {
         }
     }
 
-    /// Removes the dependencies on times that have been reached.
+    /// Checks the next dependents that are due, and removes the next dependencies on times that have been reached.
     pub(crate) fn advance(&mut self, cx: &mut Context) {
+        self.check_woken(cx);
         let now = milliseconds(cx.now);
-        while self.begins.first().is_some_and(|(time, ..)| *time <= now) {
+        for _ in 0..self.per_slice {
+            if self.begins.first().is_none_or(|(time, ..)| *time > now) {
+                return;
+            }
             if let Some((_, id, description)) = self.begins.pop_first() {
                 remove(cx, id, &description);
             }

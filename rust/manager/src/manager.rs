@@ -299,8 +299,8 @@ impl Manager {
     }
 
     /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, the end
-    /// of requests to a lost scheduler or execution service, the responses to hello, or the renewal of requests after a
-    /// reload.
+    /// of requests to a lost scheduler or execution service, the responses to hello, the renewal of requests after a
+    /// reload, or the release of jobs that depend on another one.
     fn has_slices(&self) -> bool {
         self.bulk.is_open()
             || self.submissions.is_open()
@@ -308,6 +308,7 @@ impl Manager {
             || self.scheduler.has_slices()
             || self.exec.has_lost_starts()
             || self.renewal.is_open()
+            || self.dependencies.is_open()
     }
 
     /// Whether a request is done in slices: [`advance`](Self::advance) does the next one.
@@ -346,6 +347,7 @@ impl Manager {
         self.renewal.set_slice(jobs);
         self.scheduler.set_slice(jobs);
         self.exec.set_slice(jobs);
+        self.dependencies.set_slice(jobs);
         self.purger.set_slice(jobs);
     }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, jobspec, rejection, topics};
+use common::{Bench, OWNER, jobspec, rejection, topics};
 use serde_json::{Value, json};
 
 fn cancel(bench: &mut Bench, ids: &[u64]) {
@@ -120,4 +120,62 @@ fn a_begin_time_is_absolute() {
         let text = format!("dependency `begin-time:{value}`: {expected}");
         assert_eq!(rejection(&out), (22, text));
     }
+}
+
+/// Advances until nothing is due; another client is served between two slices. Returns the number of slices.
+fn count_slices(bench: &mut Bench) -> usize {
+    let mut slices = 0;
+    while bench.is_due() {
+        let pong = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+        assert_eq!(pong[0].topic(), "job-manager.ping");
+        bench.pass(0.0);
+        slices += 1;
+    }
+    slices
+}
+
+#[test]
+fn the_dependents_of_a_job_are_released_in_slices_also_if_it_is_purged_meanwhile() {
+    for (scheme, state) in [("afterany", 8), ("afternotok", 8), ("afterok", 64)] {
+        let mut bench = Bench::new();
+        let (first, _) = bench.submit(&json!({}));
+        let dependents = many(&mut bench, 1000, &on(scheme, &[first]));
+        bench.request("job-manager.raise", &json!({"id": first, "type": "cancel"}));
+        assert_eq!(bench.row(dependents[0])["state"], state);
+        assert_eq!(bench.row(dependents[999])["state"], 2);
+        // One of them ends before its turn, and one is added.
+        bench.request(
+            "job-manager.raise",
+            &json!({"id": dependents[500], "type": "cancel"}),
+        );
+        let (later, _) = bench.submit(&on(scheme, &[first]));
+        let purged = bench.request("job-manager.purge-id", &json!({"id": first, "force": 1}));
+        assert!(purged.iter().all(|message| message.errnum() == 0));
+        let slices = count_slices(&mut bench);
+        assert!(slices >= 4, "{slices}");
+        let gone = bench.request("job-list.list-id", &json!({ "id": first }));
+        assert_eq!(rejection(&gone).0, 2);
+        for id in dependents.iter().chain([&later]) {
+            let expected = if *id == dependents[500] { 64 } else { state };
+            assert_eq!(bench.row(*id)["state"], expected, "{scheme}");
+        }
+        assert_eq!(bench.events(dependents[500]).last().unwrap(), "clean");
+    }
+}
+
+#[test]
+fn jobs_with_one_begin_time_are_released_in_slices() {
+    let mut bench = Bench::new();
+    let begin = json!({"dependencies": [{"scheme": "begin-time", "value": "9000"}]});
+    let ids = many(&mut bench, 1000, &begin);
+    assert!(!bench.is_due());
+    bench.now = 9000.0;
+    let slices = count_slices(&mut bench);
+    assert!(slices >= 5, "{slices}");
+    for id in ids {
+        assert_eq!(bench.row(id)["state"], 8);
+    }
+    // A begin time in the past is met at once.
+    let (id, _) = bench.submit(&begin);
+    assert_eq!(bench.row(id)["state"], 8);
 }
