@@ -118,7 +118,7 @@ def _converse(
             scheduler.handle(batch)
         # Estimates are made in parts, with the messages of others between them.
         has_more = scheduler.schedule(clock.now())
-        if not has_more and _delay(scheduler, clock) == 0:
+        if _delay(scheduler, clock) == 0:
             now, began = clock.now(), clock.monotonic()
             scheduler.annotate(now)
             scheduler.defer_annotations(now, clock.monotonic() - began)

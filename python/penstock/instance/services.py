@@ -440,7 +440,7 @@ class SchedulerService:
         """Schedules, then sends."""
         if self._scheduler.schedule(now):
             self._broker.nudge()
-        elif self._scheduler.deadline is not None and self._scheduler.deadline <= now:
+        if self._scheduler.deadline is not None and self._scheduler.deadline <= now:
             began = self._broker.clock.monotonic()
             self._scheduler.annotate(now)
             self._scheduler.defer_annotations(now, self._broker.clock.monotonic() - began)

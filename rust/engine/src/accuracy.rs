@@ -1,9 +1,8 @@
 //! Accuracy of estimates: first estimates of start times compared with the actual starts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use penstock_jobspec::job_id::JobId;
-use rustc_hash::FxHashMap;
 
 /// Maximum number of starts in the record.
 const MAX_RECORDED_STARTS: usize = 1000;
@@ -31,7 +30,8 @@ struct Deviation {
 /// The first estimates of pending jobs, and the deviations of the last thousand starts.
 #[derive(Clone, Debug, Default)]
 pub struct Accuracy {
-    first: FxHashMap<JobId, FirstEstimate>,
+    /// A tree: a table moves all of its entries when it grows, and there may be a million.
+    first: BTreeMap<JobId, FirstEstimate>,
     deviations: VecDeque<Deviation>,
 }
 
@@ -69,11 +69,6 @@ impl Accuracy {
             made_at: now,
             start,
         });
-    }
-
-    /// Makes room for the estimates of this many jobs, so that adding one of them does not move all others.
-    pub fn reserve(&mut self, jobs: usize) {
-        self.first.reserve(jobs);
     }
 
     /// Records that a job starts now.

@@ -73,7 +73,7 @@ impl Scheduler {
     }
 
     /// When [`schedule`](Self::schedule) is to be called although no message has come, in seconds since the epoch. If
-    /// the time has come after that call, [`annotate`](Self::annotate) is due.
+    /// the time has come after that call, [`annotate`](Self::annotate) is due, also between the parts of an estimate.
     pub fn deadline(&self) -> Option<f64> {
         if self.phase != Phase::Running {
             return None;
@@ -82,8 +82,11 @@ impl Scheduler {
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
-    /// When jobs are to be annotated; `None` while there is no pending job to annotate.
+    /// When jobs are to be annotated; `None` while there is no pending job to annotate, or a pass comes first.
     fn annotations_due(&self) -> Option<f64> {
+        if self.needs_pass || self.is_reordering() {
+            return None;
+        }
         let has_pending = self
             .engine
             .as_ref()
@@ -109,7 +112,7 @@ impl Scheduler {
     /// Annotates the first jobs of the queue with the reason why each is pending and its estimated
     /// start, where these have changed.
     pub fn annotate(&mut self, now: f64) {
-        if self.phase != Phase::Running || self.is_reordering() {
+        if self.phase != Phase::Running || self.annotations_due().is_none() {
             return;
         }
         self.annotator.is_outdated = false;

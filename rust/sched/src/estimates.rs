@@ -125,7 +125,6 @@ impl Scheduler {
                 return false;
             }
             let jobs = open.starts.ids().len();
-            self.accuracy.reserve(jobs);
             let limit = self.estimate_requests.max_bytes;
             open.response = EstimateResponseText::with_capacity(jobs, limit);
         }

@@ -241,6 +241,39 @@ fn an_estimate_of_a_long_queue_is_made_in_parts_with_other_queries_between() {
 }
 
 #[test]
+fn jobs_are_annotated_between_the_parts_of_an_estimate_but_not_before_a_pass() {
+    let mut bench = busy(5000);
+    bench.scheduler.defer_annotations(1000.0, 0.0);
+    send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
+    bench.scheduler.schedule(1000.0);
+    assert!(bench.scheduler.advance_estimates(1000.0));
+    assert!(bench.scheduler.deadline() <= Some(1002.0));
+    bench.scheduler.annotate(1002.0);
+    let annotated = bench.scheduler.take_out();
+    assert!(annotated.len() >= 50, "{}", annotated.len());
+    assert!(
+        annotated
+            .iter()
+            .all(|answer| answer.topic() == "sched.alloc")
+    );
+    // A change of which the next pass is still to come.
+    bench.scheduler.defer_annotations(1000.0, 0.0);
+    send(
+        &mut bench,
+        2,
+        b"manager",
+        "sched.prioritize",
+        &json!({"jobs": [[9, 20]]}),
+    );
+    assert_eq!(bench.scheduler.deadline(), None);
+    bench.scheduler.annotate(1004.0);
+    assert_eq!(bench.scheduler.take_out(), []);
+    while bench.scheduler.advance_estimates(1000.0) {}
+    let answers = bench.scheduler.take_out();
+    assert_eq!(body(&answers[0])["jobs"].as_array().unwrap().len(), 5000);
+}
+
+#[test]
 fn estimates_are_limited_in_length_and_peers_take_turns() {
     let mut bench = busy(600);
     bench.scheduler.set_estimate_limit(10_000);

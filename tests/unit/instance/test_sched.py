@@ -92,6 +92,21 @@ def test_annotations_are_due_by_the_clock(wire, stop):
     assert scheduler.deferred == [(1000.0, 1.0)]
 
 
+def test_annotations_come_between_the_parts_of_an_estimate(wire, stop):
+    near, far = wire
+
+    class EstimatingScheduler(RecordingScheduler):
+        def schedule(self, now):
+            super().schedule(now)
+            if len(self.scheduled) == 3:
+                far.shutdown(socket.SHUT_WR)
+            return True
+
+    scheduler = EstimatingScheduler(deadline=999.0)
+    assert _converse(near, scheduler, FixedClock(), stop[0]) == 0
+    assert scheduler.annotated == [1000.0]
+
+
 def test_passes_are_at_the_time_of_the_clock(wire, stop):
     near, far = wire
     scheduler = RecordingScheduler(deadline=2000.0)

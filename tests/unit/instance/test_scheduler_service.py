@@ -12,11 +12,11 @@ import trio
 import trio.testing
 from virtualtime import VirtualClock, make_broker
 
+from penstock._core import Batch
 from penstock.instance.control import ControlService
 from penstock.instance.services import SchedulerService
 
 if TYPE_CHECKING:
-    from penstock._core import Batch
     from penstock.instance.broker import Broker
 
 
@@ -67,6 +67,42 @@ def test_one_that_fails_is_logged_and_replaced(caplog):
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     texts = [record.getMessage() for record in caplog.records]
     assert texts == ["sched: resource.acquire failed: Operation not permitted: not today"] * 2
+
+
+class EstimatingScheduler:
+    """A scheduler with an open estimate and annotations that are due."""
+
+    failure = None
+    deadline = 999.0
+
+    def __init__(self) -> None:
+        self.annotated: list[float] = []
+
+    def schedule(self, now: float) -> bool:
+        return True
+
+    def annotate(self, now: float) -> None:
+        self.annotated.append(now)
+
+    def defer_annotations(self, now: float, took: float) -> None:
+        self.deadline = now + 1.0
+
+    def take_out(self) -> Batch:
+        return Batch([])
+
+    def take_log(self) -> list[str]:
+        return []
+
+
+def test_annotations_come_between_the_parts_of_an_estimate():
+    async def main() -> None:
+        service = SchedulerService(make_broker(os.geteuid()), None)
+        scheduler = service._scheduler = EstimatingScheduler()
+        service.post_output(1000.0)
+        service.post_output(1000.5)
+        assert scheduler.annotated == [1000.0]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 @pytest.mark.parametrize(
