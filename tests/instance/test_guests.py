@@ -372,8 +372,8 @@ def small_site(start, guests, tmp_path):
 def test_a_guests_job_starts_when_there_is_space_for_its_output(small_site, tmp_path):
     ballast = tmp_path / "disk" / "ballast"
     note = (
-        "the job starts when there is space for its output: less than 4000000 bytes are free "
-        "(`penstock.exec.output-reserve`)"
+        "the job starts when there is space for its output: only the reserve of 4000000 bytes is "
+        "free (`penstock.exec.output-reserve`)"
     )
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 6000000)
@@ -403,11 +403,85 @@ def test_the_largest_writer_of_guests_is_ended_and_others_continue(small_site, t
     other = small_site.penstock("submit", "sh", "-c", greedy).stdout.strip()
     assert small_site.owner("wait", other).returncode != 0
     row = json.loads(small_site.owner("info", "--json", other).stdout)
-    assert row["reason"].startswith("exec: less than 4000000 bytes are free for output ")
+    assert row["reason"].startswith("exec: only the reserve of 4000000 bytes is free for output ")
+    assert free_bytes(tmp_path / "disk") >= 4000000
     states = small_site.owner("jobs", "-A", "--no-header", "--format={id.f58} {state}").stdout
     assert set(states.splitlines()) == {f"{one} RUN", f"{owners} RUN"}
     small_site.owner("purge", "--force", "--num-limit=0")
     assert small_site.penstock("run", "true").returncode == 0
+
+
+def free_bytes(disk):
+    space = os.statvfs(disk)
+    return space.f_bavail * space.f_frsize
+
+
+@pytest.fixture
+def blocked_writer(small_site, tmp_path):
+    """A running job whose output has no room: it has 65536 bytes in its pipe, and is writing more.
+
+    Yields the site, the job, and the file that takes the space.
+    """
+    shared, ballast = small_site.folder / "shared", tmp_path / "disk" / "ballast"
+    shared.mkdir()
+    shared.chmod(0o777)
+    script = (
+        "until test -e go; do sleep 0.05; done; head -c 65536 /dev/zero; touch written; "
+        "test -e end || exec head -c 300000 /dev/zero"
+    )
+    words = ("--cwd", str(shared), "sh", "-c", script)
+    job = small_site.penstock("submit", *words).stdout.strip()
+    with Client(small_site.uri, timeout=60) as client:
+        events = client.eventlog(parse(job), follow=True)
+        assert any(event["name"] == "start" for event in events)
+    with ballast.open("wb") as file:
+        taken = free_bytes(tmp_path / "disk") - 4000000
+        os.posix_fallocate(file.fileno(), 0, taken - taken % 4096)
+
+    def write(*, is_all):
+        if is_all:
+            (shared / "end").touch()
+        (shared / "go").touch()
+        deadline = time.monotonic() + 60
+        while not (shared / "written").exists():
+            assert time.monotonic() < deadline, "the pipe has room"
+            time.sleep(0.01)
+
+    return small_site, job, ballast, write
+
+
+def test_a_writing_job_continues_when_there_is_space_for_its_output(blocked_writer, tmp_path):
+    site, job, ballast, write = blocked_writer
+    write(is_all=False)
+    stored = tmp_path / "disk" / "output" / f"{parse(job)}.stdout"
+    assert stored.stat().st_size == 0
+    assert free_bytes(tmp_path / "disk") >= 4000000
+    ballast.unlink()
+    assert site.penstock("wait", job).returncode == 0
+    assert stored.stat().st_size == 365536
+
+
+def test_output_without_room_is_dropped_at_the_end_of_its_job(blocked_writer, tmp_path):
+    site, job, _, write = blocked_writer
+    write(is_all=True)
+    assert site.penstock("wait", job).returncode == 0
+    with Client(site.uri, timeout=60) as client:
+        events = list(client.eventlog(parse(job)))
+    (raised,) = (event["context"] for event in events if event["name"] == "exception")
+    assert raised["severity"] == 1
+    assert raised["note"] == (
+        "65536 bytes of output were dropped at the end of the job: only the reserve of 4000000 "
+        "bytes is free for output (`penstock.exec.output-reserve`)"
+    )
+    assert free_bytes(tmp_path / "disk") >= 4000000
+
+
+def test_a_job_whose_output_has_no_room_can_be_cancelled(blocked_writer, tmp_path):
+    site, job, _, write = blocked_writer
+    write(is_all=False)
+    assert site.penstock("cancel", job).returncode == 0
+    assert site.penstock("wait", job).returncode != 0
+    assert free_bytes(tmp_path / "disk") >= 4000000
 
 
 @contextmanager

@@ -142,7 +142,9 @@ impl Service {
                         Event::Started { .. } => self.started += 1,
                         Event::Ended { .. } => self.ended += 1,
                         Event::Empty { .. } => self.empty += 1,
-                        Event::TaskEmpty { .. } | Event::OomKilled { .. } => {}
+                        Event::TaskEmpty { .. }
+                        | Event::OomKilled { .. }
+                        | Event::OutputDropped { .. } => {}
                         Event::Failed { task, failure } => panic!("{task:?}: {failure:?}"),
                     }
                 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use crate::OutputReserve;
 use crate::protocol::{TaskSpec, WindowSize};
 use crate::types::{
     CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, TaskId, Usage, WaitStatus,
@@ -37,6 +38,15 @@ pub struct ProcessInfo {
     pub session: Pid,
     /// The hard limit of `RLIMIT_LOCKS`.
     pub mark: u64,
+}
+
+/// The result of [`Kernel::close_streams`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClosedStreams {
+    /// Whether all output has been written or dropped.
+    pub is_complete: bool,
+    /// Bytes that were dropped because they would have used the [reserve](Kernel::reserve_output).
+    pub dropped_bytes: u64,
 }
 
 /// The operating system as [`Reaper`](crate::Reaper) uses it.
@@ -125,10 +135,13 @@ pub trait Kernel {
     /// Sets the window size of the terminal of a task.
     fn resize(&mut self, task: TaskId, size: WindowSize);
 
+    /// Sets the free space that retained output of guests leaves: without room for it, their pipes are not read.
+    fn reserve_output(&mut self, reserve: OutputReserve);
+
     /// Reads the rest of the output that passes through the reaper, and closes all pipes and terminals of the job: no
-    /// process of it is left. Returns whether all output has been written; if not, the end of that is reported to
+    /// process of it is left. If not all output has been written or dropped, the end of that is reported to
     /// [`Reaper::record_output_end`](crate::Reaper::record_output_end).
-    fn close_streams(&mut self, job: JobId) -> bool;
+    fn close_streams(&mut self, job: JobId) -> ClosedStreams;
 
     /// The time, in nanoseconds since the epoch.
     fn now_ns(&self) -> u64;

@@ -38,6 +38,7 @@ mod kernel;
 pub mod linux;
 pub mod log;
 pub mod mark;
+mod output_reserve;
 pub mod protocol;
 mod reaper;
 pub mod service;
@@ -45,8 +46,9 @@ mod types;
 
 pub use environment_block::EnvironmentBlock;
 pub use error::{Error, UsageError};
-pub use kernel::{Exit, Identity, Kernel, ProcessInfo};
+pub use kernel::{ClosedStreams, Exit, Identity, Kernel, ProcessInfo};
 pub use linux::{Client, is_running, read_log};
+pub use output_reserve::OutputReserve;
 pub use reaper::Reaper;
 pub use types::{
     BootId, CgroupId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, SpawnFailure, Step,

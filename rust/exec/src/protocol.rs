@@ -9,15 +9,15 @@
 
 use std::ffi::CString;
 
-use crate::Error;
 use crate::codec::{Reader, Write};
 use crate::environment_block::EnvironmentBlock;
 use crate::types::{
     BootId, CgroupLimits, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank,
 };
+use crate::{Error, OutputReserve};
 
 /// The version of the protocol.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The greatest length of a payload, in bytes.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -214,6 +214,8 @@ pub enum Request {
         /// The size.
         size: WindowSize,
     },
+    /// Sets the free space that retained output of guests leaves on its file system, from now on.
+    ReserveOutput(OutputReserve),
     /// Requests the state of all tasks and jobs, as events to this connection. Earlier spawn requests, those of older
     /// connections included, are carried out first.
     List,
@@ -261,6 +263,13 @@ pub enum Event {
         job: JobId,
         /// The number of its processes that the kernel has killed so far.
         count: u64,
+    },
+    /// Output of the job was dropped at its end, because it would have used the reserve ([`Request::ReserveOutput`]).
+    OutputDropped {
+        /// The job.
+        job: JobId,
+        /// The bytes that have been dropped so far.
+        bytes: u64,
     },
 }
 
@@ -359,6 +368,10 @@ impl Request {
                     out.u64(job.get());
                     write_size(out, *size);
                 }
+                Self::ReserveOutput(OutputReserve(bytes)) => {
+                    out.u8(10);
+                    out.u64(*bytes);
+                }
             }
         })
     }
@@ -406,6 +419,7 @@ impl Request {
                 job: reader.job()?,
                 size: read_size(&mut reader)?,
             },
+            10 => Self::ReserveOutput(OutputReserve(reader.u64("a number of bytes")?)),
             _ => return Err(reader.error("a kind of request")),
         };
         reader.finish()?;
@@ -716,6 +730,11 @@ fn write_event(out: &mut Vec<u8>, event: &Event) {
             out.u64(job.get());
             out.u64(*count);
         }
+        Event::OutputDropped { job, bytes } => {
+            out.u8(6);
+            out.u64(job.get());
+            out.u64(*bytes);
+        }
     }
 }
 
@@ -740,6 +759,10 @@ fn read_event(reader: &mut Reader<'_>) -> Result<Event, Error> {
         5 => Event::OomKilled {
             job: reader.job()?,
             count: reader.u64("a number of processes")?,
+        },
+        6 => Event::OutputDropped {
+            job: reader.job()?,
+            bytes: reader.u64("a number of bytes")?,
         },
         _ => return Err(reader.error("a kind of event")),
     })

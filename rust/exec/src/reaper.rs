@@ -312,6 +312,10 @@ impl Reaper {
                     libc::ENOENT
                 }
             }
+            Request::ReserveOutput(reserve) => {
+                kernel.reserve_output(reserve);
+                0
+            }
             Request::List => {
                 self.queue.push_back(Queued::List(connection, id));
                 return;
@@ -705,7 +709,14 @@ impl Reaper {
                 job.cgroup = None;
                 self.cgroups.remove(&cgroup);
             }
-            if !kernel.close_streams(id) {
+            let closed = kernel.close_streams(id);
+            if closed.dropped_bytes > 0 {
+                job.dropped_output += closed.dropped_bytes;
+                let bytes = job.dropped_output;
+                self.outbox
+                    .broadcast(Event::OutputDropped { job: id, bytes });
+            }
+            if !closed.is_complete {
                 return;
             }
             if job.is_killed {
@@ -970,8 +981,11 @@ impl Reaper {
             }
             let count = job.oom_kills;
             let oom = (count > 0).then_some(Event::OomKilled { job: *id, count });
+            let bytes = job.dropped_output;
+            let dropped = (bytes > 0).then_some(Event::OutputDropped { job: *id, bytes });
             let empty = job.is_empty.then_some(Event::Empty { job: *id });
-            self.outbox.send(connection, oom.into_iter().chain(empty));
+            let events = oom.into_iter().chain(dropped).chain(empty);
+            self.outbox.send(connection, events);
         }
     }
 
@@ -991,7 +1005,10 @@ impl Reaper {
                         }
                         Event::Failed { task, failure } => Record::Failed(task, failure),
                         Event::Ended { task, end } => Record::Ended(task, end),
-                        Event::Empty { .. } | Event::TaskEmpty { .. } | Event::OomKilled { .. } => {
+                        Event::Empty { .. }
+                        | Event::TaskEmpty { .. }
+                        | Event::OomKilled { .. }
+                        | Event::OutputDropped { .. } => {
                             continue;
                         }
                     }

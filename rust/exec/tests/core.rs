@@ -531,6 +531,21 @@ fn a_list_has_the_tasks_that_are_being_set_up() {
 }
 
 #[test]
+fn later_services_get_the_event_of_dropped_output() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let job = JobId::new(1);
+    world.kernel.unwritten.insert(job, 70);
+    world.kernel.end(pid, EXITED);
+    let ends = [
+        Event::OutputDropped { job, bytes: 70 },
+        Event::Empty { job },
+    ];
+    assert!(world.events().ends_with(&ends));
+    assert!(world.request(Request::List).0.ends_with(&ends));
+}
+
+#[test]
 fn a_compacted_log_has_the_tasks_that_are_being_set_up() {
     let mut world = World::new();
     let spawn = Request::Spawn(vec![guests_spec(5_000, 0)]);

@@ -10,8 +10,8 @@ use penstock_exec::protocol::{
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
-    BootId, CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, Step, TaskEnd, TaskId,
-    TaskRank, Usage, WaitStatus,
+    BootId, CgroupId, CgroupLimits, JobId, OutputReserve, Pid, ProcessId, SpawnFailure, Step,
+    TaskEnd, TaskId, TaskRank, Usage, WaitStatus,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -188,6 +188,7 @@ fn request() -> impl Strategy<Value = Request> {
             job: JobId::new(job),
             size,
         }),
+        any::<u64>().prop_map(|bytes| Request::ReserveOutput(OutputReserve(bytes))),
     ]
 }
 
@@ -203,6 +204,10 @@ fn message() -> impl Strategy<Value = Message> {
         any::<(u64, u64)>().prop_map(|(job, count)| Event::OomKilled {
             job: JobId::new(job),
             count
+        }),
+        any::<(u64, u64)>().prop_map(|(job, bytes)| Event::OutputDropped {
+            job: JobId::new(job),
+            bytes
         }),
     ];
     let hello = (any::<u32>(), any::<u128>(), process()).prop_map(|(version, boot, process)| {

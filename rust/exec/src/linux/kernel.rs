@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::event::epoll;
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
@@ -18,7 +18,8 @@ use super::spawn::Descriptors;
 use super::streams::{Streams, TaskEnds, TaskStreams};
 use super::syscalls::ChildStack;
 use super::{procfs, spawn, syscalls};
-use crate::kernel::{Identity, Kernel, ProcessInfo};
+use crate::OutputReserve;
+use crate::kernel::{ClosedStreams, Identity, Kernel, ProcessInfo};
 use crate::protocol::{TaskSpec, WindowSize};
 use crate::types::{CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
 
@@ -106,6 +107,16 @@ impl LinuxKernel {
     /// Handles an event of a stream. Returns the task whose input has room.
     pub(super) fn handle_stream(&mut self, token: u64) -> Option<TaskId> {
         self.streams.handle(token)
+    }
+
+    /// The time until [`resume_streams`](Self::resume_streams) has something to do.
+    pub(super) fn resume_delay(&self) -> Option<Duration> {
+        self.streams.resume_delay()
+    }
+
+    /// Reads streams of guests again whose output had no room.
+    pub(super) fn resume_streams(&mut self) {
+        self.streams.resume();
     }
 
     /// Removes the partial record of a failed write: records after it could not be read.
@@ -299,9 +310,15 @@ impl Kernel for LinuxKernel {
         self.streams.resize(task, size);
     }
 
-    fn close_streams(&mut self, job: JobId) -> bool {
-        self.streams.close(job);
-        self.guests.close(job)
+    fn reserve_output(&mut self, reserve: OutputReserve) {
+        self.streams.reserve(reserve);
+    }
+
+    fn close_streams(&mut self, job: JobId) -> ClosedStreams {
+        ClosedStreams {
+            dropped_bytes: self.streams.close(job),
+            is_complete: self.guests.close(job),
+        }
     }
 
     fn now_ns(&self) -> u64 {

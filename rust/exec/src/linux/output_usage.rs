@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{Gid, fchown, statvfs};
+use rustix::fs::{Gid, StatVfs, fchown, fstatvfs, statvfs};
 use rustix::io::Errno;
 
 use crate::service::{OutputFile, Stream};
@@ -27,9 +27,16 @@ pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {
 
 /// The bytes that users can write to the file system of a directory; without a limit if they are not known.
 pub(super) fn free_bytes(directory: &Path) -> u64 {
-    statvfs(directory).map_or(u64::MAX, |space| {
-        space.f_bavail.saturating_mul(space.f_frsize)
-    })
+    statvfs(directory).map_or(u64::MAX, |space| available(&space))
+}
+
+/// The same for the file system of an open file.
+pub(super) fn free_bytes_of(file: impl AsFd) -> u64 {
+    fstatvfs(file).map_or(u64::MAX, |space| available(&space))
+}
+
+fn available(space: &StatVfs) -> u64 {
+    space.f_bavail.saturating_mul(space.f_frsize)
 }
 
 /// A count of the output of guests in a directory.

@@ -217,6 +217,7 @@ impl EventLoop {
             for event in events.drain(..) {
                 self.dispatch(event.data.u64(), event.flags);
             }
+            self.kernel.resume_streams();
             self.reaper.step(&mut self.kernel);
             self.reaper.commit(&mut self.kernel);
             if self.check_send_due() {
@@ -246,6 +247,8 @@ impl EventLoop {
             Some(START_HOLD.saturating_sub(since.elapsed()))
         } else if self.reaper.has_unwritten_records() {
             Some(LOG_RETRY_INTERVAL)
+        } else if let Some(delay) = self.kernel.resume_delay() {
+            Some(delay)
         } else if is_idle {
             let since = *self.idle_since.get_or_insert_with(Instant::now);
             self.idle_timeout

@@ -1,11 +1,12 @@
 //! Pipes and pseudo-terminals between the reaper and tasks: input that is written to them, output that is copied to files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use penstock_imp::{Buffering, Label};
 use rustix::event::epoll;
@@ -18,6 +19,7 @@ use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
 use super::event_source::EventSource;
 use super::output_usage;
+use crate::OutputReserve;
 use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
 use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 
@@ -27,6 +29,8 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Bytes of one stream that are read for one event, so that it does not delay the others; and at the end of a job, when
 /// a process outside of it may still write. It is as much as a pipe has room for by default limits of the kernel.
 const MAX_BYTES_PER_EVENT: usize = 1 << 20;
+/// Time after which a guest's stream whose output had no room is read again.
+const RESUME_INTERVAL: Duration = Duration::from_secs(1);
 /// Descriptors that the reaper has for one task at most, and those that it has in any case.
 const MAX_TASK_DESCRIPTORS: u64 = 5;
 const OTHER_DESCRIPTORS: u64 = 128;
@@ -81,6 +85,10 @@ struct OutputCopy {
     source: OwnedFd,
     target: OwnedFd,
     label: Label,
+    /// Labelled output that has been read and had no room.
+    unwritten: Vec<u8>,
+    /// Whether it is stored output of a guest, which leaves the reserve.
+    is_guests: bool,
 }
 
 /// Output on its way to a file that a guest has named, for a process of the guest's: [`Guests`](super::guests::Guests).
@@ -99,6 +107,10 @@ pub(super) struct Streams {
     tokens: BTreeMap<u64, TaskId>,
     last_token: u64,
     buffer: Vec<u8>,
+    reserve: OutputReserve,
+    /// The tokens of streams that are not read until there is room for their output.
+    paused: BTreeSet<u64>,
+    resume_at: Option<Instant>,
     /// The limit of descriptors with which the reaper was started.
     limit: Rlimit,
     is_limit_raised: bool,
@@ -114,6 +126,36 @@ impl Streams {
             tokens: BTreeMap::new(),
             last_token: 0,
             buffer: Vec::new(),
+            reserve: OutputReserve::default(),
+            paused: BTreeSet::new(),
+            resume_at: None,
+        }
+    }
+
+    /// Sets the free space that stored output of guests leaves.
+    pub(super) fn reserve(&mut self, reserve: OutputReserve) {
+        self.reserve = reserve;
+        if self.resume_at.is_some() {
+            self.resume_at = Some(Instant::now());
+        }
+    }
+
+    /// The time until paused streams are read again.
+    pub(super) fn resume_delay(&self) -> Option<Duration> {
+        let at = self.resume_at?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Reads paused streams again if it is time.
+    pub(super) fn resume(&mut self) {
+        let now = Instant::now();
+        if self.resume_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        for token in self.paused.clone() {
+            if let Some(task) = self.tokens.get(&token) {
+                self.copy(*task, token);
+            }
         }
     }
 
@@ -172,16 +214,48 @@ impl Streams {
             let _ = epoll::delete(&*self.epoll, &input.fd);
             return Some(task);
         }
-        let copies = &mut streams.copies;
-        let position = copies.iter().position(|(other, _)| *other == token)?;
-        let (_, copy) = copies.get_mut(position)?;
+        self.copy(task, token);
+        None
+    }
+
+    /// Copies the available output of a stream. Without room for it, the stream is paused.
+    fn copy(&mut self, task: TaskId, token: u64) {
+        let copies = self.tasks.get_mut(&task);
+        let copies = copies.map(|streams| &mut streams.copies);
+        let Some((copies, position)) = copies.and_then(|copies| {
+            let position = copies.iter().position(|(other, _)| *other == token)?;
+            Some((copies, position))
+        }) else {
+            return;
+        };
+        let Some((_, copy)) = copies.get_mut(position) else {
+            return;
+        };
         self.buffer.resize(READ_BUFFER_BYTES, 0);
-        if copy.run(&mut self.buffer, MAX_BYTES_PER_EVENT) == Progress::Ended {
+        let data = EventSource::Stream(token).data();
+        let flags = epoll::EventFlags::IN;
+        let was_paused = self.paused.remove(&token);
+        let is_open = match copy.run(&mut self.buffer, MAX_BYTES_PER_EVENT, self.reserve) {
+            Progress::Paused => {
+                // It fails if the stream was paused before.
+                let _ = epoll::delete(&*self.epoll, &copy.source);
+                self.paused.insert(token);
+                let at = Instant::now() + RESUME_INTERVAL;
+                self.resume_at.get_or_insert(at);
+                true
+            }
+            // Out of memory: the task finds its output closed.
+            Progress::Open if was_paused => {
+                epoll::add(&*self.epoll, &copy.source, data, flags).is_ok()
+            }
+            Progress::Open => true,
+            Progress::Ended => false,
+        };
+        if !is_open {
             copies.remove(position);
             self.tokens.remove(&token);
             self.hang_up(task);
         }
-        None
     }
 
     /// Closes the reaper's ends of a task's terminal, if it has one: its output is no longer read.
@@ -248,10 +322,12 @@ impl Streams {
         }
     }
 
-    /// Reads the rest of the output of a job's tasks, of which no process is left, and closes their streams.
-    pub(super) fn close(&mut self, job: JobId) {
+    /// Reads the rest of the output of a job's tasks, of which no process is left, and closes their streams. Returns the number
+    /// of bytes for which there was no room.
+    pub(super) fn close(&mut self, job: JobId) -> u64 {
+        let mut dropped = 0;
         if self.tasks.is_empty() {
-            return;
+            return dropped;
         }
         let task = |rank| TaskId { job, rank };
         let tasks = self
@@ -264,16 +340,19 @@ impl Streams {
             };
             streams.terminal = None;
             self.buffer.resize(READ_BUFFER_BYTES, 0);
-            for (token, mut copy) in streams.copies {
+            for (token, copy) in streams.copies {
                 self.tokens.remove(&token);
-                if copy.run(&mut self.buffer, MAX_BYTES_PER_EVENT) == Progress::Open {
-                    copy.finish();
-                }
+                self.paused.remove(&token);
+                dropped += copy.close(&mut self.buffer, self.reserve);
             }
             if let Some(token) = streams.input.and_then(|input| input.token) {
                 self.tokens.remove(&token);
             }
         }
+        if self.paused.is_empty() {
+            self.resume_at = None;
+        }
+        dropped
     }
 }
 
@@ -396,6 +475,8 @@ impl TaskStreams {
                 source,
                 target,
                 label,
+                unwritten: Vec::new(),
+                is_guests: is_retained_of_guest(spec, step),
             };
             self.copies.push((0, copy));
         }
@@ -514,25 +595,34 @@ impl InputEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Open,
+    /// There is no room for more.
+    Paused,
     Ended,
 }
 
 impl OutputCopy {
-    /// Copies the available output. If it cannot be written, the task finds its output closed.
-    fn run(&mut self, buffer: &mut [u8], max_bytes: usize) -> Progress {
+    /// Copies the available output, of a guest as far as it leaves the reserve. If it cannot be written, the task finds its
+    /// output closed.
+    fn run(&mut self, buffer: &mut [u8], max_bytes: usize, reserve: OutputReserve) -> Progress {
+        let mut room = self.room(reserve);
         let mut rest = max_bytes;
+        if self.write(&mut room).is_err() {
+            return Progress::Ended;
+        }
         while rest > 0 {
-            match rustix::io::read(&self.source, &mut *buffer) {
+            if room == 0 {
+                return Progress::Paused;
+            }
+            let length = buffer.len().min(rest).min(room);
+            let bytes = buffer.get_mut(..length).unwrap_or_default();
+            match rustix::io::read(&self.source, &mut *bytes) {
                 // EIO: no process has the terminal open.
-                Ok(0) | Err(Errno::IO) => {
-                    self.finish();
-                    return Progress::Ended;
-                }
+                Ok(0) | Err(Errno::IO) => return self.finish(room),
                 Ok(length) => {
                     rest = rest.saturating_sub(length);
-                    let bytes = buffer.get(..length).unwrap_or_default();
-                    let labelled = self.label.add_to(bytes);
-                    if write_all(&self.target, &labelled).is_err() {
+                    let bytes = bytes.get(..length).unwrap_or_default();
+                    self.unwritten = self.label.add_to(bytes);
+                    if self.write(&mut room).is_err() {
                         return Progress::Ended;
                     }
                 }
@@ -543,9 +633,48 @@ impl OutputCopy {
         Progress::Open
     }
 
+    /// The bytes that may be written to the file now.
+    fn room(&self, reserve: OutputReserve) -> usize {
+        if !self.is_guests || reserve == OutputReserve::default() {
+            return usize::MAX;
+        }
+        let room = reserve.room(output_usage::free_bytes_of(&self.target));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Writes what has been read, as far as there is room.
+    fn write(&mut self, room: &mut usize) -> Result<(), Errno> {
+        let length = self.unwritten.len().min(*room);
+        *room -= length;
+        let bytes = self.unwritten.get(..length).unwrap_or_default();
+        write_all(&self.target, bytes)?;
+        self.unwritten.drain(..length);
+        Ok(())
+    }
+
     /// Writes a line that has not ended.
-    fn finish(&mut self) {
-        let _ = write_all(&self.target, &self.label.finish());
+    fn finish(&mut self, mut room: usize) -> Progress {
+        self.unwritten.append(&mut self.label.finish());
+        if self.write(&mut room).is_ok() && !self.unwritten.is_empty() {
+            Progress::Paused
+        } else {
+            Progress::Ended
+        }
+    }
+
+    /// Copies what is available at the end of the job. Returns the number of bytes for which there was no room.
+    fn close(mut self, buffer: &mut [u8], reserve: OutputReserve) -> u64 {
+        let mut progress = self.run(buffer, MAX_BYTES_PER_EVENT, reserve);
+        if progress == Progress::Open {
+            progress = self.finish(self.room(reserve));
+        }
+        if progress != Progress::Paused {
+            return 0;
+        }
+        // A process outside of the job may fill the pipe again.
+        let available = rustix::io::ioctl_fionread(&self.source).unwrap_or(0);
+        let read = self.unwritten.len() + self.label.finish().len();
+        available.min(MAX_BYTES_PER_EVENT as u64) + read as u64
     }
 }
 
@@ -566,6 +695,88 @@ mod tests {
 
     use super::*;
 
+    fn guests_copy(source: OwnedFd, file: &std::fs::File) -> OutputCopy {
+        OutputCopy {
+            source,
+            target: file.try_clone().expect("a descriptor").into(),
+            label: Label::new(b"12: ".to_vec(), Buffering::None),
+            unwritten: Vec::new(),
+            is_guests: true,
+        }
+    }
+
+    /// Streams with one task, which has one pipe for its labelled output, and the file.
+    fn streams(task: TaskId) -> (Streams, OwnedFd, std::fs::File) {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("available");
+        let mut streams = Streams::new(Rc::new(epoll));
+        let (source, end) = open_pipe(OFlags::empty()).expect("a pipe");
+        let file = tempfile::tempfile().expect("a file");
+        let copies = vec![(0, guests_copy(source, &file))];
+        let task_streams = TaskStreams {
+            copies,
+            ..TaskStreams::default()
+        };
+        streams.insert(task, task_streams);
+        (streams, end, file)
+    }
+
+    const TASK: TaskId = TaskId {
+        job: JobId::new(1),
+        rank: TaskRank(12),
+    };
+
+    fn contents(file: &mut std::fs::File) -> String {
+        let mut text = String::new();
+        std::io::Seek::rewind(file).expect("rewound");
+        file.read_to_string(&mut text).expect("UTF-8");
+        text
+    }
+
+    #[test]
+    fn output_of_a_guest_is_copied_when_there_is_room() {
+        let (mut streams, end, mut file) = streams(TASK);
+        streams.reserve(OutputReserve(u64::MAX));
+        write_all(&end, b"one\ntwo\n").expect("there is room in the pipe");
+        streams.handle(1);
+        assert_eq!(contents(&mut file), "");
+        assert!(streams.resume_delay().is_some());
+        // A changed reserve is looked at now.
+        streams.reserve(OutputReserve(1));
+        streams.resume();
+        assert_eq!(contents(&mut file), "12: one\n12: two\n");
+        assert_eq!(streams.resume_delay(), None);
+        // The pipe is watched again, and paused again.
+        let mut events = Vec::with_capacity(1);
+        write_all(&end, b"three\n").expect("there is room in the pipe");
+        epoll::wait(
+            &*streams.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            None,
+        )
+        .expect("an event");
+        assert_eq!(events.len(), 1);
+        streams.reserve(OutputReserve(u64::MAX));
+        streams.handle(1);
+        assert_eq!(streams.close(TASK.job), 6);
+        assert_eq!(streams.resume_delay(), None);
+        assert_eq!(contents(&mut file), "12: one\n12: two\n");
+    }
+
+    #[test]
+    fn no_more_is_written_than_there_is_room_for() {
+        let (source, end) = open_pipe(OFlags::empty()).expect("a pipe");
+        write_all(&end, b"a\nb\n").expect("there is room");
+        let mut file = tempfile::tempfile().expect("a file");
+        let mut copy = guests_copy(source, &file);
+        // Labels make it longer than the room was.
+        copy.unwritten = copy.label.add_to(b"a\nb\n");
+        copy.write(&mut 7).expect("written");
+        assert_eq!(contents(&mut file), "12: a\n1");
+        assert_eq!(copy.unwritten, b"2: b\n");
+        assert_eq!(copy.finish(0), Progress::Paused);
+        assert_eq!(copy.close(&mut [0; 100], OutputReserve(u64::MAX)), 9);
+    }
+
     /// At the end of a job a process outside of it may write as fast as the reaper reads.
     #[test]
     fn no_more_is_copied_at_once_than_permitted() {
@@ -576,8 +787,10 @@ mod tests {
             source,
             target: file.try_clone().expect("a descriptor").into(),
             label: Label::new(Vec::new(), Buffering::None),
+            unwritten: Vec::new(),
+            is_guests: false,
         };
-        let progress = copy.run(&mut [0; 100], 1000);
+        let progress = copy.run(&mut [0; 100], 1000, OutputReserve(u64::MAX));
         assert_eq!(progress, Progress::Open);
         let mut copied = Vec::new();
         std::io::Seek::rewind(&mut file).expect("rewound");

@@ -30,6 +30,8 @@ pub(super) struct Job {
     pub(super) cgroup: Option<CgroupId>,
     /// The processes that the memory limit has ended.
     pub(super) oom_kills: u64,
+    /// Bytes of output that were dropped.
+    pub(super) dropped_output: u64,
     /// Whether it has no process and the event has been emitted.
     pub(super) is_empty: bool,
 }

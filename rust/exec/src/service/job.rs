@@ -232,6 +232,8 @@ pub(super) struct Job {
     pub(super) directory: Option<DirectoryOwner>,
     /// The processes that the memory limit has ended.
     pub(super) oom_kills: u64,
+    /// Bytes of output that the reaper has dropped.
+    pub(super) dropped_output: u64,
     /// Whether another service runs the jobs now.
     pub(super) is_replaced: bool,
 }
@@ -274,6 +276,7 @@ impl Job {
             guest: None,
             directory: None,
             oom_kills: 0,
+            dropped_output: 0,
             is_replaced: false,
         }
     }

@@ -279,6 +279,9 @@ impl Service {
             }
         }
         if is_changed {
+            if self.reaper != ReaperState::Disconnected {
+                self.reserve_output();
+            }
             self.restart_counts();
             for (id, job) in &mut self.jobs {
                 if job.is_output_retained && job.has_running_task() {

@@ -11,6 +11,8 @@ use super::guests::Admitted;
 use super::job::{Job, OutputCondition};
 use super::output_usage::{OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount};
 use super::state::Service;
+use crate::OutputReserve;
+use crate::protocol::Request;
 use crate::types::JobId;
 
 /// Pause after a count, in durations of that count: a guest can make counts take a tenth of the time at most.
@@ -21,6 +23,8 @@ const RESUME_DIVISOR: u64 = 8;
 const FULL_AFTER_INTERVALS: u64 = 600;
 /// The severity of the exception that tells why a job does not start.
 const HELD_SEVERITY: i64 = 3;
+/// The severity of the exception that tells of lost output.
+const DROPPED_SEVERITY: i64 = 1;
 
 impl Service {
     /// Whether the size of a running job's retained output is needed.
@@ -62,7 +66,7 @@ impl Service {
             self.timers.add_output(at);
             let reserve = self.settings.output_reserve;
             let note = format!(
-                "the job starts when there is space for its output: less than {reserve} bytes are free \
+                "the job starts when there is space for its output: only the reserve of {reserve} bytes is free \
                  (`penstock.exec.output-reserve`)"
             );
             job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
@@ -91,12 +95,12 @@ impl Service {
         let wanted = if was_low {
             reserve.saturating_add(reserve / RESUME_DIVISOR)
         } else {
-            reserve
+            0
         };
-        usage.space.is_low = bytes < wanted;
+        usage.space.is_low = bytes < wanted || OutputReserve(reserve).room(bytes) == 0;
         let text = match (was_low, usage.space.is_low) {
             (false, true) => Some(format!(
-                "{bytes} bytes are free for output, less than {reserve} (`penstock.exec.output-reserve`): jobs of guests \
+                "{bytes} bytes are free for output, and {reserve} are reserved (`penstock.exec.output-reserve`): jobs of guests \
                  whose output is stored do not start, and those that write most are ended"
             )),
             (true, false) => Some(format!(
@@ -162,7 +166,7 @@ impl Service {
             ended = ended.saturating_add(growth);
             if let Some(job) = self.jobs.get_mut(&id) {
                 let note = format!(
-                    "less than {reserve} bytes are free for output (`penstock.exec.output-reserve`), and this job was \
+                    "only the reserve of {reserve} bytes is free for output (`penstock.exec.output-reserve`), and this job was \
                      writing most: send its output to a file with `--output`"
                 );
                 job.fail_for_output(note);
@@ -330,6 +334,27 @@ impl Service {
                  send output to files with `--output`, or let the instance's owner purge ended jobs"
             );
             job.fail_for_output(note);
+        }
+    }
+
+    /// Tells the reaper the free space that it leaves.
+    pub(super) fn reserve_output(&mut self) {
+        let reserve = OutputReserve(self.settings.output_reserve);
+        self.request(Request::ReserveOutput(reserve));
+    }
+
+    /// Handles output that the reaper has dropped at the end of a job.
+    pub(super) fn record_dropped_output(&mut self, id: JobId, bytes: u64) {
+        let reserve = self.settings.output_reserve;
+        if let Some(job) = self.jobs.get_mut(&id)
+            && bytes > job.dropped_output
+        {
+            job.dropped_output = bytes;
+            let note = format!(
+                "{bytes} bytes of output were dropped at the end of the job: only the reserve of {reserve} bytes is free for \
+                 output (`penstock.exec.output-reserve`)"
+            );
+            job.warn(id, "exec", note, DROPPED_SEVERITY, &mut self.messages);
         }
     }
 

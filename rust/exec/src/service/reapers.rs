@@ -39,6 +39,7 @@ impl Service {
         self.effects
             .retain(|effect| !matches!(effect, Effect::Request(..)));
         self.own_end = OwnEnd::None;
+        self.reserve_output();
         let id = self.request(Request::List);
         self.reaper = ReaperState::Listing(id);
     }
@@ -94,6 +95,7 @@ impl Service {
             Event::TaskEmpty { task } => return self.record_empty_task(task),
             Event::Empty { job } => (job, None),
             Event::OomKilled { job, count } => return self.record_oom_kills(job, count),
+            Event::OutputDropped { job, bytes } => return self.record_dropped_output(job, bytes),
         };
         // After the list, an unknown job is one that the reaper could not forget.
         if self.reaper == ReaperState::Ready && !self.jobs.contains_key(&id) {
@@ -116,7 +118,10 @@ impl Service {
             Event::Started { process, .. } => TaskState::Running(process),
             Event::Failed { failure, .. } => TaskState::Failed(failure),
             Event::Ended { end, .. } => TaskState::Ended(end.status),
-            Event::Empty { .. } | Event::TaskEmpty { .. } | Event::OomKilled { .. } => return,
+            Event::Empty { .. }
+            | Event::TaskEmpty { .. }
+            | Event::OomKilled { .. }
+            | Event::OutputDropped { .. } => return,
         };
         if rank == PMIX_SERVER_RANK {
             return self.record_pmix_process(id, state);

@@ -2,8 +2,8 @@
 
 use std::mem;
 
-use penstock_exec::JobId;
 use penstock_exec::service::{Effect, GuestSettings, OutputFile};
+use penstock_exec::{JobId, OutputReserve};
 use serde_json::{Value, json};
 
 use crate::job_manager::{jobspec, resources, with_options};
@@ -251,13 +251,13 @@ fn a_job_starts_when_there_is_space_for_its_output() {
     assert_eq!(held_starts(&mut world), 1);
     assert_eq!(world.answers(1), ["exception"]);
     assert_eq!(world.answers(2), ["start"]);
-    let note = "the job starts when there is space for its output: less than 800 bytes are free \
+    let note = "the job starts when there is space for its output: only the reserve of 800 bytes is free \
                 (`penstock.exec.output-reserve`)";
     assert_eq!(
         world.job(1).warnings,
         [("exec".to_owned(), note.to_owned())]
     );
-    let low = "799 bytes are free for output, less than 800 (`penstock.exec.output-reserve`): jobs of guests whose output \
+    let low = "799 bytes are free for output, and 800 are reserved (`penstock.exec.output-reserve`): jobs of guests whose output \
                is stored do not start, and those that write most are ended";
     // A little more is not enough, and nothing is reported again.
     for free in [799, 899] {
@@ -276,6 +276,53 @@ fn a_job_starts_when_there_is_space_for_its_output() {
         [low, "900 bytes are free for output: jobs of guests start"]
     );
     assert_eq!(world.job(1).warnings.len(), 1);
+}
+
+#[test]
+fn the_reaper_leaves_the_reserve() {
+    let mut world = world_with_reserve();
+    assert_eq!(world.kernel.reserve, OutputReserve(800));
+    let reload = World::request("job-exec.config-reload", &json!({"output-reserve": 900}));
+    world.service_mut().handle(&reload);
+    world.run_service();
+    world.run();
+    assert_eq!(world.kernel.reserve, OutputReserve(900));
+    // A reaper without this service's connection gets the latest one with it.
+    world.crash_reaper();
+    world.kernel.reserve = OutputReserve::default();
+    world.connect_reaper();
+    world.run();
+    assert_eq!(world.kernel.reserve, OutputReserve(900));
+}
+
+#[test]
+fn dropped_output_is_reported_before_the_end() {
+    let mut world = world_with_reserve();
+    submit_as(&mut world, GUEST, 1);
+    world.kernel.unwritten.insert(JobId::new(1), 70);
+    world.end_process(0, exited(0));
+    world.run();
+    let note = "70 bytes of output were dropped at the end of the job: only the reserve of 800 bytes is free for output \
+                (`penstock.exec.output-reserve`)";
+    assert_eq!(
+        world.job(1).warnings,
+        [("exec".to_owned(), note.to_owned())]
+    );
+    assert_eq!(
+        world.answers(1),
+        ["start", "exception", "finish", "release"]
+    );
+}
+
+#[test]
+fn space_is_low_when_the_reaper_writes_no_more() {
+    let mut world = world_with_reserve();
+    for (free, expected) in [(851, 1), (850, 0)] {
+        world.free_space = free;
+        world.advance(1.0);
+        submit_as(&mut world, GUEST, free);
+        assert_eq!(world.spawned(free).len(), expected, "{free} bytes");
+    }
 }
 
 #[test]
@@ -307,7 +354,7 @@ fn the_largest_writers_are_ended_when_space_runs_out() {
         [1, 2, 3, 4].map(|id| is_ended(&world, id)),
         [false, true, false, false]
     );
-    let note = "less than 800 bytes are free for output (`penstock.exec.output-reserve`), and this job was writing most: send \
+    let note = "only the reserve of 800 bytes is free for output (`penstock.exec.output-reserve`), and this job was writing most: send \
                 its output to a file with `--output`";
     assert_eq!(world.job(2).notes, [note]);
     write(&mut world, 3, 30);

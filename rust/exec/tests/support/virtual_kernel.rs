@@ -7,8 +7,8 @@ use std::io;
 use penstock_exec::log::{LogContents, Record};
 use penstock_exec::protocol::{TaskSpec, WindowSize};
 use penstock_exec::{
-    CgroupId, CgroupLimits, Exit, Identity, JobId, Kernel, Pid, ProcessId, ProcessInfo,
-    SpawnFailure, Step, TaskId, TaskRank, Usage, WaitStatus,
+    CgroupId, CgroupLimits, ClosedStreams, Exit, Identity, JobId, Kernel, OutputReserve, Pid,
+    ProcessId, ProcessInfo, SpawnFailure, Step, TaskId, TaskRank, Usage, WaitStatus,
 };
 
 /// The process of the reaper.
@@ -71,6 +71,10 @@ pub struct VirtualKernel {
     pub inputs: BTreeMap<TaskId, VirtualInput>,
     /// The last size of a window.
     pub window: Option<WindowSize>,
+    /// The free space that output of guests leaves.
+    pub reserve: OutputReserve,
+    /// Bytes of output of jobs that have no room.
+    pub unwritten: BTreeMap<JobId, u64>,
 }
 
 /// A pipe or terminal.
@@ -335,9 +339,16 @@ impl Kernel for VirtualKernel {
         self.window = Some(size);
     }
 
-    fn close_streams(&mut self, job: JobId) -> bool {
+    fn reserve_output(&mut self, reserve: OutputReserve) {
+        self.reserve = reserve;
+    }
+
+    fn close_streams(&mut self, job: JobId) -> ClosedStreams {
         self.inputs.retain(|task, _| task.job != job);
-        true
+        ClosedStreams {
+            is_complete: true,
+            dropped_bytes: self.unwritten.remove(&job).unwrap_or(0),
+        }
     }
 
     fn now_ns(&self) -> u64 {
