@@ -230,13 +230,16 @@ impl Service {
         }
     }
 
-    /// Handles some files of guests that [`Effect::CountOutput`] has found. The files of jobs that are here are measured.
+    /// Handles some files of guests that [`Effect::CountOutput`] has found.
     pub fn take_output_files(&mut self, files: &[OutputFile]) {
         let Some(count) = &mut self.output_usage.count else {
             return;
         };
         for file in files {
-            if !self.jobs.contains_key(&file.job) && !count.forgotten.contains(&file.job) {
+            if self.jobs.contains_key(&file.job) {
+                let (_, bytes) = count.found.entry(file.job).or_insert((file.user, 0));
+                *bytes = bytes.saturating_add(file.bytes);
+            } else if !count.forgotten.contains(&file.job) {
                 count.add(file.user, file.bytes);
             }
         }
@@ -249,6 +252,16 @@ impl Service {
         let Some(mut count) = usage.count.take() else {
             return;
         };
+        for (id, (user, bytes)) in mem::take(&mut count.found) {
+            let job = self.jobs.get_mut(&id);
+            if let Some(job) = job.filter(|job| job.output_bytes == 0) {
+                // It is an earlier service's, and was not measured yet.
+                job.output_bytes = bytes;
+            }
+            if self.jobs.get(&id).is_none_or(|job| !job.is_guests()) {
+                count.add(user, bytes);
+            }
+        }
         for job in self.jobs.values() {
             if let Some(guest) = job.guest {
                 count.add(guest.uid(), job.output_bytes);
@@ -269,7 +282,7 @@ impl Service {
 
     /// Handles a changed limit: without one the sums were not kept.
     pub(super) fn restart_counts(&mut self) {
-        self.output_usage.last_outdated = self.output_usage.begun;
+        self.output_usage.outdate();
         self.output_usage.space.measured_at = None;
         self.recheck_waiting();
     }
@@ -313,14 +326,18 @@ impl Service {
     pub(super) fn check_user_output(&mut self, id: JobId) {
         let limit = self.settings.user_output_limit;
         let completed = self.output_usage.completed();
+        let is_complete = self.output_usage.is_complete();
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
         let OutputCondition::Count(number) = job.output_condition else {
             return;
         };
-        if limit > 0 && number > completed {
+        if limit > 0 && (number > completed || !is_complete) {
             self.output_usage.waiting.insert(id);
+            if self.output_usage.is_outdated() {
+                self.request_count();
+            }
             return;
         }
         job.output_condition = OutputCondition::None;

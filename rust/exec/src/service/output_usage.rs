@@ -41,8 +41,10 @@ pub(super) struct OutputUsage {
 #[derive(Debug)]
 pub(super) struct RunningCount {
     pub(super) began_at: f64,
-    /// Bytes of the jobs that the service has forgotten, by guest.
+    /// Bytes of the jobs that the service does not have, by guest.
     pub(super) bytes: BTreeMap<u32, u64>,
+    /// Guest and bytes of the files of jobs that the service had when they were found.
+    pub(super) found: BTreeMap<JobId, (u32, u64)>,
     /// The jobs that were forgotten meanwhile: their files are in `bytes` already.
     pub(super) forgotten: BTreeSet<JobId>,
 }
@@ -64,6 +66,7 @@ impl RunningCount {
         Self {
             began_at: now,
             bytes: BTreeMap::new(),
+            found: BTreeMap::new(),
             forgotten: BTreeSet::new(),
         }
     }
@@ -86,6 +89,16 @@ impl OutputUsage {
         self.completed() > self.last_outdated
     }
 
+    /// Makes the sums incomplete until the end of a count that begins from now on.
+    pub(super) fn outdate(&mut self) {
+        self.last_outdated = self.begun;
+    }
+
+    /// Whether the sums are incomplete, and will be after a running count.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.begun == self.last_outdated
+    }
+
     pub(super) fn used(&self, user: u32) -> u64 {
         self.used.get(&user).copied().unwrap_or(0)
     }
@@ -100,11 +113,16 @@ impl OutputUsage {
         self.waiting.remove(&id);
     }
 
-    /// Adds the output of a job that is forgotten to a running count.
+    /// Adds the output of a job that is forgotten to a running count. Output of a job that was not released may have grown since
+    /// it was measured or found.
     pub(super) fn record_forgotten(&mut self, id: JobId, job: &Job) {
+        if !job.is_released() {
+            self.outdate();
+        }
         if let (Some(count), Some(guest)) = (&mut self.count, job.guest)
             && job.is_output_retained
         {
+            count.found.remove(&id);
             count.forgotten.insert(id);
             count.add(guest.uid(), job.output_bytes);
         }

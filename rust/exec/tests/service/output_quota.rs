@@ -193,6 +193,66 @@ fn sums_are_right_after_a_restart() {
 }
 
 #[test]
+fn a_count_includes_jobs_whose_output_was_not_measured_yet() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[]);
+    write(&mut world, 1, 60);
+    restart_service(&mut world);
+    submit_as(&mut world, GUEST, 2);
+    // No second has passed since the start of the service.
+    let files = [file(1, GUEST, 60), file(9, GUEST, 50)];
+    count(&mut world, &files);
+    assert!(world.answers(2).is_empty());
+    count(&mut world, &files);
+    assert!(world.job(2).notes[0].starts_with("the stored output of user 1001 has 110 bytes"));
+    // It is not added again when it is measured.
+    write(&mut world, 1, 1);
+    world.advance(1.0);
+    world.run();
+    count(&mut world, &[file(1, GUEST, 61), file(9, GUEST, 50)]);
+    assert!(world.job(1).notes[0].starts_with("the stored output of user 1001 has 111 bytes"));
+}
+
+/// A world whose service runs job 1 of a guest, of which the instance knows nothing.
+fn world_with_unclaimed_job() -> World {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[]);
+    write(&mut world, 1, 60);
+    world.jobs.remove(&1);
+    restart_service(&mut world);
+    world
+}
+
+#[test]
+fn a_count_includes_jobs_that_the_instance_has_not_requested() {
+    let mut world = world_with_unclaimed_job();
+    submit_as(&mut world, GUEST, 2);
+    let files = [file(1, GUEST, 60), file(9, GUEST, 50)];
+    count(&mut world, &files);
+    assert!(world.answers(2).is_empty());
+    count(&mut world, &files);
+    assert!(world.job(2).notes[0].starts_with("the stored output of user 1001 has 110 bytes"));
+}
+
+#[test]
+fn a_count_is_repeated_if_a_job_was_forgotten_whose_output_was_not_measured() {
+    let mut world = world_with_unclaimed_job();
+    submit_as(&mut world, GUEST, 2);
+    let service = world.service_mut();
+    service.take_output_files(&[file(1, GUEST, 60)]);
+    // It writes more, and ends.
+    world.end_process(0, exited(0));
+    world.run();
+    count(&mut world, &[file(9, GUEST, 15)]);
+    assert!(world.answers(2).is_empty());
+    count(&mut world, &[file(1, GUEST, 90), file(9, GUEST, 15)]);
+    count(&mut world, &[file(1, GUEST, 90), file(9, GUEST, 15)]);
+    assert!(world.job(2).notes[0].starts_with("the stored output of user 1001 has 105 bytes"));
+}
+
+#[test]
 fn sparse_files_of_any_length_are_added_up() {
     let mut world = world_with_guests();
     submit_as(&mut world, GUEST, 1);
