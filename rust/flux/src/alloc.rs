@@ -4,8 +4,10 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::limits::MAX_JOBS_PER_REQUEST;
 use crate::payload::{
-    InvalidValue, Json, Member, Payload, Text, object, optional_object, parse_u64, write_value,
+    InvalidValue, Json, Member, Payload, Text, at_most, object, optional_object, parse_u64,
+    write_value,
 };
 
 /// `job-manager.sched-hello`: a scheduler requests the jobs that hold resources.
@@ -190,6 +192,7 @@ pub struct CancelRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrioritizeRequest {
     /// Ids and their new priorities.
+    #[serde(deserialize_with = "at_most::<MAX_JOBS_PER_REQUEST, _, _>")]
     pub jobs: Vec<(JobId, u32)>,
 }
 

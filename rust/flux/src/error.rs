@@ -34,6 +34,14 @@ const TYPES: [(&str, &str); 11] = [
     ("a map", "an object"),
 ];
 
+/// Before the address of a value at the end of the text of its error: the parser may be anywhere behind the value.
+const PLACE: char = '\0';
+
+/// The text of an error in a part of a payload that the parser has read already, for [`Error::new`].
+pub(crate) fn with_place(text: &str, value: &str) -> String {
+    format!("{text}{PLACE}{}", value.as_ptr().addr())
+}
+
 impl Error {
     pub(crate) fn new(bytes: &[u8], error: &serde_json::Error) -> Self {
         let full_text = error.to_string();
@@ -49,7 +57,10 @@ impl Error {
             };
         }
         // The parser rejects a document that is not an object only after the end of the enclosing object.
-        if text.ends_with(", expected an object")
+        let (text, place) = text.rsplit_once(PLACE).unwrap_or((text, ""));
+        if let Ok(address) = place.parse::<usize>() {
+            offset = address.saturating_sub(bytes.as_ptr().addr()).min(offset);
+        } else if text.ends_with(", expected an object")
             && bytes.get(..offset).is_some_and(|read| read.ends_with(b"}"))
         {
             offset -= 1;

@@ -5,8 +5,8 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::limits::MAX_NAMES_PER_REQUEST;
-use crate::payload::{Json, Payload, Text, at_most, object, objects};
+use crate::limits::{MAX_JOBS_PER_REQUEST, MAX_NAMES_PER_REQUEST};
+use crate::payload::{Json, Payload, Text, at_most, object, objects, optional_at_most};
 
 /// The attributes of a job, by their names in RFC 43.
 pub type Row = Map<String, Value>;
@@ -54,7 +54,11 @@ pub struct ListRequest<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Json<'a>>,
     /// The ids of the jobs to show (Penstock's own).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ids: Option<Vec<JobId>>,
     /// The order of the rows (Penstock's own).
     #[serde(default, skip_serializing_if = "ListOrder::is_pending")]
@@ -151,6 +155,7 @@ pub struct ListAttrsResponse<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRequest {
     /// The jobs.
+    #[serde(deserialize_with = "at_most::<MAX_JOBS_PER_REQUEST, _, _>")]
     pub ids: Vec<JobId>,
 }
 

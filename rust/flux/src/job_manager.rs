@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::histogram::HistogramStats;
-use crate::payload::{Json, Payload, Text, object, objects_by_name};
+use crate::limits::MAX_JOBS_PER_REQUEST;
+use crate::payload::{
+    Json, Payload, Text, at_most, object, objects_by_name, optional_at_most, optional_short, short,
+};
 
 /// The jobs that `raise`, `kill` or `urgency` names. The other keys of the same payload are read as [`RaiseRequest`],
 /// [`KillRequest`] or [`UrgencyRequest`].
@@ -21,7 +24,11 @@ pub struct JobsRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<JobId>,
     /// Several jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ids: Option<Vec<JobId>>,
     /// All active jobs.
     #[serde(default)]
@@ -132,6 +139,7 @@ pub struct IdleResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrioritizeRequest {
     /// Ids and priorities.
+    #[serde(deserialize_with = "at_most::<MAX_JOBS_PER_REQUEST, _, _>")]
     pub jobs: Vec<(JobId, i64)>,
 }
 
@@ -141,6 +149,7 @@ pub struct MemoRequest {
     /// The job.
     pub id: JobId,
     /// Keys and values; null removes a key.
+    #[serde(deserialize_with = "short")]
     pub memo: Map<String, Value>,
 }
 
@@ -150,6 +159,7 @@ pub struct UpdateRequest {
     /// The job.
     pub id: JobId,
     /// Values by their paths in the jobspec, e.g. `attributes.system.duration`.
+    #[serde(deserialize_with = "short")]
     pub updates: Map<String, Value>,
 }
 
@@ -163,7 +173,11 @@ pub struct PurgeRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_limit: Option<i64>,
     /// Purges these jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ids: Option<Vec<JobId>>,
     /// Whether to purge the jobs; otherwise they are only counted.
     #[serde(default)]
@@ -504,10 +518,18 @@ pub struct JournalRequest {
     #[serde(default)]
     pub full: bool,
     /// Only events with these names, the keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_short",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allow: Option<Map<String, Value>>,
     /// No events with these names, the keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_short",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub deny: Option<Map<String, Value>>,
 }
 

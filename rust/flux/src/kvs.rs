@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_jobspec::job_id::JobId;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::payload::{Payload, Text, object, objects, optional_object};
+use crate::limits::MAX_OPERATIONS_PER_COMMIT;
+use crate::payload::{Json, Payload, Text, object, objects_at_most, optional_object, parse_short};
 
 /// The namespace of jobs, and the only one served.
 pub const PRIMARY: &str = "primary";
@@ -258,7 +260,10 @@ pub struct CommitRequest<'a> {
     #[serde(default)]
     pub flags: i64,
     /// The operations.
-    #[serde(borrow, deserialize_with = "objects")]
+    #[serde(
+        borrow,
+        deserialize_with = "objects_at_most::<MAX_OPERATIONS_PER_COMMIT, _, _>"
+    )]
     pub ops: Vec<Operation<'a>>,
 }
 
@@ -298,17 +303,41 @@ impl Entry<'_> {
 }
 
 /// The data of an entry, by its type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum EntryData<'a> {
     /// The bytes of a value, in base64.
-    Bytes(#[serde(borrow)] Text<'a>),
+    Bytes(Text<'a>),
     /// The target of a link.
     Link(LinkTarget),
     /// The entries of a directory.
     Entries(Map<String, Value>),
     /// References into a content store.
     Blobs(Vec<String>),
+}
+
+/// The data of an entry that is no value.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Structure {
+    Link(LinkTarget),
+    Entries(Map<String, Value>),
+    Blobs(Vec<String>),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for EntryData<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Json(data) = Json::deserialize(deserializer)?;
+        if data.starts_with('"') {
+            let text = serde_json::from_str(data);
+            return text.map(Self::Bytes).map_err(D::Error::custom);
+        }
+        Ok(match parse_short(data)? {
+            Structure::Link(link) => Self::Link(link),
+            Structure::Entries(entries) => Self::Entries(entries),
+            Structure::Blobs(blobs) => Self::Blobs(blobs),
+        })
+    }
 }
 
 impl<'a> From<Dirent<'a>> for Entry<'a> {

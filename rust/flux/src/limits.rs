@@ -22,6 +22,17 @@ pub const MAX_EVENTLOG_BYTES: u64 = 12 << 20;
 /// The greatest number of submissions in one request: as many as the shortest valid ones in a frame.
 pub const MAX_SUBMISSIONS_PER_REQUEST: usize = 500_000;
 
+/// The greatest number of jobs that a request adds or names: the response to a submission, which has the id of each, is to fit a
+/// frame.
+pub const MAX_JOBS_PER_REQUEST: usize = 3_000_000;
+
+/// The greatest number of operations of a commit: more than those that store R of jobs and fit a frame.
+pub const MAX_OPERATIONS_PER_COMMIT: usize = 250_000;
+
+/// The greatest length of a value in a request whose structure is the sender's choice, such as a memo, in bytes of JSON: it takes
+/// many times as much in memory.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
+
 /// The greatest number of names in a request, such as attributes of jobs or keys of a document.
 pub const MAX_NAMES_PER_REQUEST: usize = 1000;
 

@@ -8,12 +8,14 @@ use std::ops::Deref;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
-    Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+    Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::error::Error;
+use crate::error::{Error, with_place};
+use crate::limits::MAX_VALUE_BYTES;
 
 /// Reads a payload: the text of one JSON object, without the NUL at its end.
 ///
@@ -346,6 +348,56 @@ impl<'de, const MAX: usize, T: Deserialize<'de>> Deserialize<'de> for ShortList<
 
         deserializer.deserialize_seq(ListVisitor(PhantomData))
     }
+}
+
+/// Reads a list of at most `MAX` objects.
+pub(crate) fn objects_at_most<'de, const MAX: usize, D, T>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let list = ShortList::<MAX, Object<T>>::deserialize(deserializer)?;
+    Ok(list.0.into_iter().map(|Object(value)| value).collect())
+}
+
+/// Reads a value from at most [`MAX_VALUE_BYTES`] bytes of a payload.
+pub(crate) fn parse_short<T: DeserializeOwned, E: serde::de::Error>(value: &str) -> Result<T, E> {
+    if value.len() > MAX_VALUE_BYTES {
+        let text = format!("expected at most {MAX_VALUE_BYTES} bytes of JSON");
+        return Err(E::custom(with_place(&text, value)));
+    }
+    serde_json::from_str(value).map_err(|error| {
+        let text = error.to_string();
+        let position = format!(" at line {} column {}", error.line(), error.column());
+        let text = text.strip_suffix(&position).unwrap_or(&text);
+        E::custom(with_place(text, value))
+    })
+}
+
+/// A value of at most [`MAX_VALUE_BYTES`] bytes.
+struct ShortValue<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for ShortValue<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parse_short(Json::deserialize(deserializer)?.0).map(Self)
+    }
+}
+
+/// Reads a value of at most [`MAX_VALUE_BYTES`] bytes, for `#[serde(deserialize_with)]`.
+pub(crate) fn short<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    ShortValue::deserialize(deserializer).map(|ShortValue(value)| value)
+}
+
+/// Reads a value of at most [`MAX_VALUE_BYTES`] bytes, or null, for `#[serde(deserialize_with)]`.
+pub(crate) fn optional_short<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let value = Option::<ShortValue<T>>::deserialize(deserializer)?;
+    Ok(value.map(|ShortValue(value)| value))
 }
 
 /// Reads a list of at most `MAX` entries.

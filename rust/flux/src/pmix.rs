@@ -4,7 +4,7 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::payload::{Payload, Text, objects};
+use crate::payload::{Payload, Text, objects, short};
 
 /// The job that a request to the service names; its other keys are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,9 +25,10 @@ pub struct AllocRequest<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub host: Option<Text<'a>>,
     /// The directive: its name or its number.
+    #[serde(deserialize_with = "short")]
     pub directive: Value,
     /// The attributes.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub attributes: Vec<Value>,
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::payload::{Payload, Text};
+use crate::payload::{Payload, Text, short};
 
 /// `pmix.start`: describes the job that the server serves. A server that serves it already gives the same response again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +64,7 @@ pub struct AllocRequest {
     /// The number of the directive.
     pub directive: u8,
     /// The attributes.
+    #[serde(deserialize_with = "short")]
     pub attributes: Vec<Value>,
 }
 

@@ -9,13 +9,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::histogram::HistogramStats;
-use crate::payload::{Json, Member, Payload, Text, object, objects};
+use crate::limits::MAX_JOBS_PER_REQUEST;
+use crate::payload::{Json, Member, Payload, Text, object, objects, optional_at_most};
 
 /// `sched.explain` and `sched.estimate`: selects jobs by id, or the first of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobsRequest {
     /// Several jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ids: Option<Vec<JobId>>,
     /// One job, in place of `ids`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -642,6 +642,74 @@ fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
     }
 }
 
+/// In memory short entries take many times as much as their text.
+#[test]
+fn lists_and_values_of_requests_are_limited() {
+    let ids = |key: &str, count: usize| format!(r#"{{"{key}":[{}1]}}"#, "1,".repeat(count - 1));
+    let million = ids("ids", 1_000_000);
+    let named: job_manager::JobsRequest = read(Some(million.as_bytes())).unwrap();
+    assert_eq!(named.ids.map(|ids| ids.len()), Some(1_000_000));
+    let too_many = ids("ids", 3_000_001);
+    let pairs = format!(r#"{{"jobs":[{}[1,1]]}}"#, "[1,1],".repeat(3_000_000));
+    let ops = format!(
+        r#"{{"ops":[{}]}}"#,
+        vec![r#"{"key":""}"#; 250_001].join(",")
+    );
+    let lists = [
+        (
+            error::<job_manager::JobsRequest>(&too_many),
+            "ids",
+            3_000_000,
+        ),
+        (
+            error::<job_manager::PurgeRequest>(&too_many),
+            "ids",
+            3_000_000,
+        ),
+        (error::<job_list::ListRequest>(&too_many), "ids", 3_000_000),
+        (error::<job_list::WaitRequest>(&too_many), "ids", 3_000_000),
+        (error::<sched::JobsRequest>(&too_many), "ids", 3_000_000),
+        (error::<alloc::PrioritizeRequest>(&pairs), "jobs", 3_000_000),
+        (
+            error::<job_manager::PrioritizeRequest>(&pairs),
+            "jobs",
+            3_000_000,
+        ),
+        (error::<kvs::CommitRequest>(&ops), "ops", 250_000),
+    ];
+    for (error, key, most) in lists {
+        assert_eq!(error, format!("`{key}`: expected at most {most} entries"));
+    }
+    let list = format!("[{}1]", "1,".repeat(1 << 19));
+    let memo = format!(r#"{{"id":1,"memo":{{"a":{list}}}}}"#);
+    let updates = format!(r#"{{"id":1,"updates":{{"a":{list}}}}}"#);
+    let alloc = |directive: &str, attributes: &str| {
+        format!(r#"{{"job":1,"directive":{directive},"attributes":{attributes}}}"#)
+    };
+    let entry = format!(r#"{{"ops":[{{"key":"a","dirent":{{"type":"dir","data":{list}}}}}]}}"#);
+    let filter = format!(r#"{{"allow":{{"a":{list}}},"full":false}}"#);
+    let values = [
+        (error::<job_manager::MemoRequest>(&memo), "memo"),
+        (error::<job_manager::UpdateRequest>(&updates), "updates"),
+        (error::<job_manager::JournalRequest>(&filter), "allow"),
+        (
+            error::<pmix::AllocRequest>(&alloc(&list, "[]")),
+            "directive",
+        ),
+        (
+            error::<pmix::AllocRequest>(&alloc("1", &list)),
+            "attributes",
+        ),
+        (error::<kvs::CommitRequest>(&entry), "ops[0].dirent.data"),
+    ];
+    for (error, key) in values {
+        let expected = format!("`{key}`: expected at most 1048576 bytes of JSON");
+        assert_eq!(error, expected);
+    }
+    let wrong = error::<pmix::AllocRequest>(&alloc("1", "{}"));
+    assert_eq!(wrong, "`attributes`: expected an array, found an object");
+}
+
 #[test]
 fn an_array_is_no_object_within_a_payload_either() {
     let nested = [

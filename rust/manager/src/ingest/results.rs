@@ -3,7 +3,7 @@
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitResponse, SubmitResult,
 };
-use penstock_flux::limits::{MAX_FRAME_BYTES, MAX_SUBMISSIONS_PER_REQUEST};
+use penstock_flux::limits::{self, MAX_FRAME_BYTES, MAX_SUBMISSIONS_PER_REQUEST};
 use penstock_flux::{Payload as _, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,8 @@ impl StoredResult {
 pub(super) const REASON_LEFT_OUT: &str =
     "invalid; the reason is left out, since those of the list are too long: submit it alone";
 
-/// The greatest number of jobs in a request: the response, which has the id of each, is to fit a frame.
-pub(super) const MAX_JOBS_PER_REQUEST: u64 = 3_000_000;
+/// The greatest number of jobs in a request.
+pub(super) const MAX_JOBS_PER_REQUEST: u64 = limits::MAX_JOBS_PER_REQUEST as u64;
 /// The greatest number of independent submissions in a request: each may have an error in the response.
 pub(super) const MAX_INDEPENDENT_SUBMISSIONS: usize = 50_000;
 /// The length of all reasons in the response for a list of independent submissions, as JSON. Further ones are left out.
