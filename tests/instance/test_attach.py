@@ -18,7 +18,10 @@ from pathlib import Path
 import pytest
 from tests.instance.conftest import PENSTOCK
 
+from penstock._core import job_result
 from penstock.cli.attach import TaskLines
+from penstock.client import Client
+from penstock.jobid import parse
 
 # After this long without an expected text a test fails instead of hanging, in seconds.
 HANG_S = 120
@@ -337,6 +340,38 @@ def test_a_pending_job_that_is_terminated_is_cancelled(local):
         attach.send_signal(signal.SIGTERM)
         assert attach.wait(HANG_S) == 1
     assert local.penstock("cancel", blocker).returncode == 0
+
+
+@pytest.fixture
+def starting(start, tmp_path):
+    """An instance whose jobs do not start: their prolog does not end."""
+    hook, config = tmp_path / "prolog", tmp_path / "penstock.toml"
+    hook.write_text("#!/bin/sh\nexec sleep 1000\n")
+    hook.chmod(0o755)
+    config.write_text(f"[job-manager.prolog]\ncommand = ['{hook}']\n")
+    options = ("--nodes=1", "--cores=4", "--exec=local", "--oversubscribe")
+    with start(*options, "--config", str(config)) as instance:
+        yield instance
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("verb", ["run", "attach", "alloc"])
+def test_a_job_that_has_not_started_is_cancelled_by_a_signal(starting, verb, number):
+    words = ("sleep", "1000")
+    if verb == "attach":
+        words = starting.lines("submit", *words)
+    with piped(starting, verb, *words) as command:
+        while not (jobs := active(starting)):
+            pass
+        (job,) = jobs
+        with Client(starting.uri, timeout=HANG_S) as client:
+            events = client.eventlog(parse(job), follow=True)
+            assert any(event["name"] == "prolog-start" for event in events)
+            while not _handles_term(command):
+                pass
+            command.send_signal(number)
+            assert command.wait(HANG_S) == (128 + number if verb == "alloc" else 1)
+            assert client.wait_row(parse(job))["result"] == job_result.CANCELED
 
 
 def _handles_term(process: subprocess.Popen) -> bool:

@@ -68,6 +68,12 @@ class Site:
         command = [sys.executable, "-c", CLIENT, str(self.uids[guest]), *words]
         return self._run(command, stdin)
 
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Begins a command as the first guest."""
+        command = [sys.executable, "-c", CLIENT, str(self.uids[0]), *words]
+        env = {"PATH": "/usr/bin:/bin", "PENSTOCK_URI": self.uri}
+        return subprocess.Popen(command, cwd="/", env=env, stdin=subprocess.DEVNULL, text=True)
+
     def submit(self, jobspec: str) -> str:
         """Submits a jobspec as the first guest; returns the job's id."""
         done = self._run([sys.executable, "-c", SUBMIT, str(self.uids[0]), jobspec])
@@ -409,6 +415,25 @@ def test_the_largest_writer_of_guests_is_ended_and_others_continue(small_site, t
     assert set(states.splitlines()) == {f"{one} RUN", f"{owners} RUN"}
     small_site.owner("purge", "--force", "--num-limit=0")
     assert small_site.penstock("run", "true").returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["run", "attach"])
+def test_a_job_without_space_for_its_output_is_cancelled_by_a_signal(small_site, tmp_path, verb):
+    with (tmp_path / "disk" / "ballast").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 6000000)
+    words = ("echo", "hello")
+    if verb == "attach":
+        words = (small_site.penstock("submit", *words).stdout.strip(),)
+    with small_site.begin(verb, *words) as command, Client(small_site.uri, timeout=60) as client:
+        while not (rows := list(client.job_rows())):
+            pass
+        events = client.eventlog(rows[0]["id"], follow=True)
+        assert any(event["name"] == "exception" for event in events)
+        status = Path(f"/proc/{command.pid}/status")
+        while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) >> 14 & 1:
+            pass
+        command.terminate()
+        assert command.wait(60) == 1
 
 
 def free_bytes(disk):

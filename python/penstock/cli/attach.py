@@ -340,15 +340,14 @@ class Attachment:
             if self._task is not None:
                 self._signal_task(client, self._task, number)
                 return
-            errors = client.kill(self._ids, number).errors
-            pending = [
-                row["id"]
-                for row in client.job_rows(ids=list(errors))
-                if row["state"] < job_state.RUN
-            ]
+            client.kill(self._ids, number)
+            if number not in (signal.SIGTERM, signal.SIGHUP):
+                return
+            rows = list(client.job_rows(ids=self._ids, attrs=["state"]))
+            unstarted = [row["id"] for row in rows if not _has_started(client, row)]
             # A job without tasks ends as its tasks would.
-            if pending and number in (signal.SIGTERM, signal.SIGHUP):
-                client.cancel(pending, note=f"signal {number}")
+            if unstarted:
+                client.cancel(unstarted, note=f"signal {number}")
 
     def _signal_task(self, client: Client, task: int, number: int) -> None:
         (job,) = self._ids
@@ -451,6 +450,14 @@ class TaskLines:
             if end:
                 self._is_own = None
         return bytes(selected)
+
+
+def _has_started(client: Client, row: JobRow) -> bool:
+    """Whether tasks of a job have started: it may have its resources, and its prolog runs."""
+    if row["state"] != job_state.RUN:
+        return row["state"] > job_state.RUN
+    with client.eventlog(row["id"]) as events:
+        return any(event["name"] == "start" for event in events)
 
 
 def _wait_for_start(client: Client, job: int) -> bool:
