@@ -272,6 +272,9 @@ impl World {
         for text in self.machine.take_violations() {
             self.violate("execution", text);
         }
+        for text in self.machine.output.take_violations() {
+            self.violate("output", text);
+        }
         let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.is_healthy()) else {
             return;
         };
@@ -723,7 +726,7 @@ impl World {
         let has_asked_for = exceptions.keys().all(|kind| match *kind {
             "cancel" | "timeout" => true,
             "prolog" => self.setup.prolog,
-            "exec" => self.machine.has_failed_setup(id),
+            "exec" => self.machine.has_failed_setup(id) || self.machine.output.has_ended(id),
             // It was denied while there were too few execution targets.
             "alloc" => self.has_shrunk,
             _ => false,

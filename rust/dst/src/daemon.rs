@@ -151,7 +151,7 @@ fn settings(setup: Setup, excluded: ExcludedProperties) -> Settings {
         owner: OWNER,
         queues: BTreeMap::from([(QUEUE.to_owned(), queue)]),
         default_queue: Some(QUEUE.to_owned()),
-        guests: setup.guests,
+        guests: setup.guests.exist(),
         inactive_num_limit: setup.inactive_num_limit.map_or(-1, i64::from),
         prolog: setup.prolog,
         epilog: setup.epilog,

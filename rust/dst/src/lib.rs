@@ -13,6 +13,7 @@
 //! | prolog and epilog commands | `hooks` |
 //! | the owner, cores of execution targets | `site` |
 //! | the machine: execution service, reaper, processes | `machine` |
+//! | the file system of retained output, and what a service may conclude from it | `output` |
 //! | the constraint of the queue in requests and starts | `constraint` |
 //! | clients, and what the instance has promised to them | `client` |
 //! | connections that delay, split and lose | `network` |
@@ -30,6 +31,7 @@ mod disk;
 mod hooks;
 mod machine;
 mod network;
+mod output;
 mod random;
 mod run;
 mod scheduling;

@@ -12,9 +12,11 @@ use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, VERSION}
 use penstock_exec::service::journal::{JournalContents, JournalId};
 use penstock_exec::service::{Chunk, Effect, GuestSettings, Service, Settings, TaskContext};
 use penstock_exec::{
-    BootId, ConnectionId, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId, TaskRank, WaitStatus,
+    BootId, ConnectionId, JobId, OutputReserve, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId,
+    TaskRank, WaitStatus,
 };
-use penstock_flux::exec::{ShrinkRequest, StartRequest};
+use penstock_flux::Json;
+use penstock_flux::exec::{ExecEvent, ShrinkRequest, StartRequest, StartResponse};
 use penstock_flux::topic::exec_method;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
@@ -22,7 +24,9 @@ use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use crate::hooks::RunningHook;
 use crate::network::{End, LinkId, Network};
+use crate::output::{JOB_LIMIT, OutputDisk, RESERVE, USER_LIMIT};
 use crate::random::Random;
+use crate::script::Setup;
 use crate::site::{Core, OWNER, cores_of};
 use crate::virtual_kernel::{REAPER, VirtualKernel};
 
@@ -30,6 +34,9 @@ const NAME: &str = "job-exec";
 const URI: &str = "local:///run/penstock.sock";
 /// Iterations of the service without input, after which it only occupies itself.
 const MAX_ITERATIONS: usize = 1000;
+
+/// The bytes that the pipes of a job hold.
+const PIPE_BYTES: u64 = 65_536;
 
 /// A task, or a process that descends from one.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +95,14 @@ pub struct Machine {
     has_lost_journal: bool,
     /// The cores of each job with a start request.
     cores: BTreeMap<u64, BTreeSet<Core>>,
+    /// The user of each of them.
+    users: BTreeMap<u64, u32>,
+    setup: Setup,
+    pub output: OutputDisk,
+    /// The processes of guests whose output the reaper copies.
+    piped: BTreeSet<Pid>,
+    /// The jobs that a service has decided to start, which is not decided again.
+    decided: BTreeSet<u64>,
     /// The execution targets that each job has released while it runs.
     shrunk: BTreeMap<u64, IdSet>,
     boot: u128,
@@ -95,7 +110,8 @@ pub struct Machine {
     violations: Vec<String>,
 }
 
-fn settings(boot: u128) -> Settings {
+fn settings(boot: u128, setup: Setup) -> Settings {
+    let has_limits = setup.guests.write();
     Settings {
         name: NAME.to_owned(),
         owner: OWNER,
@@ -121,16 +137,16 @@ fn settings(boot: u128) -> Settings {
             hard_limits: BTreeMap::new(),
         },
         kill_timeout_s: 5.0,
-        output_limit: 0,
-        output_reserve: 1,
-        user_output_limit: 1,
+        output_limit: if has_limits { JOB_LIMIT } else { 0 },
+        output_reserve: if has_limits { RESERVE.0 } else { 1 },
+        user_output_limit: if has_limits { USER_LIMIT } else { 1 },
         end_when_idle: false,
     }
 }
 
 impl Machine {
     /// A machine on which nothing runs.
-    pub fn new(now: f64) -> Self {
+    pub fn new(now: f64, setup: Setup) -> Self {
         Self {
             service: None,
             link: None,
@@ -156,6 +172,11 @@ impl Machine {
             orphaned: BTreeSet::new(),
             has_lost_journal: false,
             cores: BTreeMap::new(),
+            users: BTreeMap::new(),
+            setup,
+            output: OutputDisk::new(),
+            piped: BTreeSet::new(),
+            decided: BTreeSet::new(),
             shrunk: BTreeMap::new(),
             boot: 1,
             now,
@@ -249,7 +270,10 @@ impl Machine {
             } else {
                 JournalContents::decode(&self.journal).expect("its header is synced")
             };
-            self.service = Some(Service::new(settings(self.boot), contents));
+            self.decided
+                .extend(contents.jobs.keys().map(|job| job.get()));
+            let settings = settings(self.boot, self.setup);
+            self.service = Some(Service::new(settings, contents));
             self.run_service(network);
         }
         if is_reaper_new {
@@ -295,12 +319,11 @@ impl Machine {
         }
         let start: Result<StartRequest<'_>, _> = message.read();
         match start.map(|start| {
-            (
-                start.id.get(),
-                start.r.map(|r| ResourceSet::from_json(r.as_str())),
-            )
+            let r = start.r.map(|r| ResourceSet::from_json(r.as_str()));
+            (start.id.get(), start.userid, r)
         }) {
-            Ok((id, Some(Ok(r)))) => {
+            Ok((id, user, Some(Ok(r)))) => {
+                self.users.insert(id, user);
                 let cores = cores_of(&r);
                 let before = self.cores.insert(id, cores.clone());
                 if before.is_some_and(|before| before != cores) {
@@ -360,6 +383,7 @@ impl Machine {
         }
         self.flush(network);
         self.service = None;
+        self.output.end_service();
         if let Some(link) = self.link.take() {
             network.close(link, End::Peer);
         }
@@ -454,12 +478,14 @@ impl Machine {
                 self.finish_write(Ok(()));
             }
             Effect::Request(id, request) => {
+                self.check_starts(&request);
                 if self.reaper.is_some() {
                     let connection = ConnectionId(self.connection);
                     self.to_reaper.push_back((connection, id, request));
                 }
             }
             Effect::Send(message) => {
+                self.check_exception(&message);
                 if self.link.is_some() {
                     message.encode(&mut self.unsent);
                 }
@@ -471,16 +497,23 @@ impl Machine {
             }
             Effect::MeasureSpace => {
                 if let Some(service) = &mut self.service {
-                    service.take_free_space(u64::MAX, self.now);
+                    let free = self.output.measure_space(self.now);
+                    service.take_free_space(free, self.now);
                 }
             }
+            Effect::MeasureOutput(job) => {
+                if let Some(service) = &mut self.service {
+                    let bytes = self.output.measure(job.get(), self.now);
+                    service.take_output_size(job, bytes);
+                }
+            }
+            Effect::CountOutput if self.setup.guests.write() => self.output.begin_count(),
             Effect::CountOutput => {
                 if let Some(service) = &mut self.service {
                     service.finish_output_count(self.now);
                 }
             }
             Effect::Log(_)
-            | Effect::MeasureOutput(_)
             | Effect::ReuseEmptyOutput { .. }
             | Effect::MakeJobDirectory(_)
             | Effect::RemoveJobDirectory(..)
@@ -500,6 +533,7 @@ impl Machine {
                 start_time: 0,
             },
         };
+        self.kernel.reserve = OutputReserve::default();
         let log = &self.kernel.log;
         let recorded =
             (!log.is_empty()).then(|| LogContents::decode(log).expect("its header is synced"));
@@ -543,6 +577,7 @@ impl Machine {
             }
         }
         self.kernel.watched.clear();
+        self.close_pipes();
         // Of the processes that were being set up, half had not got their request yet: these end, as do those that have reported a
         // failure.
         for pid in std::mem::take(&mut self.kernel.setups) {
@@ -617,6 +652,7 @@ impl Machine {
                 target: targets.and_then(|targets| targets.get(rank as usize).copied()),
             };
             self.owners.insert(*pid, owner);
+            self.piped.insert(*pid);
             if !self.started.insert(*task) {
                 self.violations
                     .push(format!("task {rank} of job {job} runs twice"));
@@ -726,6 +762,9 @@ impl Machine {
         if let Some(parent) = self.pid(index) {
             let child = self.kernel.fork(parent);
             if let Some(owner) = self.owners.get(&parent).copied() {
+                if self.piped.contains(&parent) {
+                    self.piped.insert(child);
+                }
                 let is_task = false;
                 self.owners.insert(child, Owner { is_task, ..owner });
             }
@@ -767,7 +806,94 @@ impl Machine {
         self.kernel.ended.clear();
         self.kernel.watched.clear();
         self.kernel.setups.clear();
+        self.close_pipes();
         self.boot += 1;
+    }
+
+    // --- output
+
+    /// Lets a process write. Output of a guest passes through the reaper that has started the task.
+    pub fn write_output(&mut self, index: usize, bytes: u64) {
+        let Some(pid) = self.pid(index) else {
+            return;
+        };
+        let job = self.owners.get(&pid).map(|owner| owner.job);
+        let Some((job, user)) = job.and_then(|job| Some((job, *self.users.get(&job)?))) else {
+            return;
+        };
+        if user == OWNER {
+            self.output.write(job, bytes);
+        } else if self.piped.contains(&pid) {
+            let id = JobId::new(job);
+            // Beyond its capacity, the process blocks.
+            let unwritten = self.kernel.unwritten.entry(id).or_default();
+            *unwritten = (*unwritten + bytes).min(PIPE_BYTES);
+            self.resume_output();
+        }
+    }
+
+    /// Lets the reaper copy output for which there is room.
+    fn resume_output(&mut self) {
+        let reserve = self.kernel.reserve;
+        for (job, unwritten) in &mut self.kernel.unwritten {
+            if let Some(user) = self.users.get(&job.get()) {
+                *unwritten = self.output.copy(job.get(), *user, *unwritten, reserve);
+            }
+        }
+    }
+
+    /// Ends the copies of guests' output: the reaper has ended.
+    fn close_pipes(&mut self) {
+        self.piped.clear();
+        self.kernel.unwritten.clear();
+    }
+
+    /// Lets a count look at a number of files. Returns whether there is one.
+    pub fn advance_count(&mut self, files: usize, network: &mut Network) -> bool {
+        let Some(service) = &mut self.service else {
+            return false;
+        };
+        let Some((found, has_ended)) = self.output.advance_count(files) else {
+            return false;
+        };
+        service.take_output_files(&found);
+        if has_ended {
+            service.finish_output_count(self.now);
+        }
+        self.run_service(network);
+        true
+    }
+
+    /// Checks the starts of guests' jobs that a service has decided.
+    fn check_starts(&mut self, request: &Request) {
+        let (true, Request::Spawn(tasks), Some(service)) =
+            (self.setup.guests.write(), request, &self.service)
+        else {
+            return;
+        };
+        for task in tasks {
+            let job = task.task.job.get();
+            if let Some(guest) = task.guest.filter(|_| self.decided.insert(job)) {
+                let jobs = service.known_jobs().map(JobId::get).collect();
+                self.output.check_start(job, guest.uid, &jobs, self.now);
+            }
+        }
+    }
+
+    /// Checks an exception because of output.
+    fn check_exception(&mut self, message: &Message) {
+        if !self.setup.guests.write() || message.kind != MessageType::Response {
+            return;
+        }
+        let Ok(response) = message.read::<StartResponse<Json<'_>>>() else {
+            return;
+        };
+        let job = response.id.get();
+        if let (Ok(ExecEvent::Exception(exception)), Some(user)) =
+            (response.event(), self.users.get(&job))
+        {
+            self.output.check_exception(job, *user, &exception);
+        }
     }
 
     // --- time
@@ -788,8 +914,11 @@ impl Machine {
         if let Some(service) = &mut self.service {
             service.advance(now);
         }
+        self.resume_output();
         self.run_reaper();
         self.run_service(network);
+        // A count takes less time than passes here.
+        self.advance_count(usize::MAX, network);
     }
 
     // --- checks

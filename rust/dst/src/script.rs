@@ -50,6 +50,8 @@ enum Group {
     Values,
     Inventory,
     Lists,
+    /// Drawn as [`OUTPUT_STEPS`] says.
+    Output,
 }
 
 impl Group {
@@ -217,6 +219,12 @@ steps! {
     SignalMany = "signal-many", 2, 6, Many;
     /// A client sends the next part of a list of jobs, or the first one: client, whether it is the last one, shape, time limit.
     SubmitPart = "submit-part", 4, 60, Lists;
+    /// A process writes output: which one, how many bytes.
+    Write = "write", 2, 0, Output;
+    /// Files are found in a count of guests' output: number.
+    Count = "count", 1, 0, Output;
+    /// Others use space of the file system of output: quarters.
+    FillOutput = "fill-output", 1, 0, Output;
     /// A client discards the list that it has begun: client.
     AbortList = "abort-list", 1, 6, Lists;
 }
@@ -245,6 +253,29 @@ const LOG_STEPS: &[(StepKind, u32)] = &[
     (StepKind::CopyError, 25),
     (StepKind::Reader, 30),
     (StepKind::StartBesideReader, 30),
+];
+
+/// The kinds of a run about stored output, and how often each is drawn: few steps fill the file system, and a limit shows in the
+/// checks of the next seconds.
+const OUTPUT_STEPS: &[(StepKind, u32)] = &[
+    (StepKind::Submit, 50),
+    (StepKind::Cancel, 6),
+    (StepKind::Deliver, 30),
+    (StepKind::Run, 70),
+    (StepKind::Advance, 60),
+    (StepKind::End, 12),
+    (StepKind::Fork, 4),
+    (StepKind::Start, 20),
+    (StepKind::SetUp, 10),
+    (StepKind::Write, 120),
+    (StepKind::Count, 20),
+    (StepKind::FillOutput, 15),
+    (StepKind::KillDaemon, 3),
+    (StepKind::KillService, 10),
+    (StepKind::KillReaper, 3),
+    (StepKind::JournalFull, 3),
+    (StepKind::Cut, 3),
+    (StepKind::Purge, 8),
 ];
 
 impl StepKind {
@@ -283,8 +314,31 @@ pub struct Setup {
     pub epilog: bool,
     /// The number of inactive jobs above which the oldest are purged.
     pub inactive_num_limit: Option<u32>,
+    /// The clients that are guests'.
+    pub guests: Guests,
+}
+
+/// The part of guests in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guests {
+    /// All clients are the owner's.
+    None,
+    /// Some of the clients are guests'.
+    Some,
+    /// Some of the clients are guests', and tasks write output, which has limits.
+    Writing,
+}
+
+impl Guests {
     /// Whether some of the clients are guests'.
-    pub guests: bool,
+    pub fn exist(self) -> bool {
+        self != Self::None
+    }
+
+    /// Whether tasks write output, which has limits.
+    pub fn write(self) -> bool {
+        self == Self::Writing
+    }
 }
 
 impl Setup {
@@ -294,7 +348,7 @@ impl Setup {
         prolog: false,
         epilog: false,
         inactive_num_limit: None,
-        guests: false,
+        guests: Guests::None,
     };
 
     /// The instances with one option less.
@@ -318,7 +372,15 @@ impl Setup {
                 ..self
             },
             Self {
-                guests: false,
+                guests: Guests::None,
+                ..self
+            },
+            Self {
+                guests: if self.guests.write() {
+                    Guests::Some
+                } else {
+                    Guests::None
+                },
                 ..self
             },
         ];
@@ -342,8 +404,9 @@ impl Setup {
                 let number = value.parse().map_err(|_| "expected a number".to_owned())?;
                 self.inactive_num_limit = Some(number);
             }
-            ("guests", "yes") => self.guests = true,
-            ("guests", _) => return Err("expected `yes`".to_owned()),
+            ("guests", "yes") => self.guests = Guests::Some,
+            ("guests", "writing") => self.guests = Guests::Writing,
+            ("guests", _) => return Err("expected `yes` or `writing`".to_owned()),
             _ => return Ok(false),
         }
         Ok(true)
@@ -362,8 +425,10 @@ impl fmt::Display for Setup {
         if let Some(number) = self.inactive_num_limit {
             writeln!(out, "inactive-num-limit {number}")?;
         }
-        if self.guests {
-            writeln!(out, "guests yes")?;
+        match self.guests {
+            Guests::None => {}
+            Guests::Some => writeln!(out, "guests yes")?,
+            Guests::Writing => writeln!(out, "guests writing")?,
         }
         Ok(())
     }
@@ -388,7 +453,7 @@ impl Script {
             Placement::Inside
         };
         let is_about_log = random.one_in(6);
-        let groups: Vec<Group> = if is_about_log {
+        let mut groups: Vec<Group> = if is_about_log {
             let hooks = random.one_in(2).then_some(Group::Hooks);
             hooks.into_iter().collect()
         } else if random.one_in(8) {
@@ -399,6 +464,11 @@ impl Script {
                 .filter(|_| random.one_in(4))
                 .collect()
         };
+        // Drawn apart: the steps of other seeds are those that they had without it.
+        let has_output = !is_about_log && Random::new(!seed).one_in(4);
+        if has_output {
+            groups.clear();
+        }
         let hooks = if groups.contains(&Group::Hooks) {
             1 + random.below(3)
         } else {
@@ -410,7 +480,11 @@ impl Script {
             prolog: hooks & 1 != 0,
             epilog: hooks & 2 != 0,
             inactive_num_limit: has_limit.then(|| random.below(6)),
-            guests: groups.contains(&Group::Guests),
+            guests: match groups.contains(&Group::Guests) {
+                _ if has_output => Guests::Writing,
+                true => Guests::Some,
+                false => Guests::None,
+            },
         };
         let kinds: Vec<(StepKind, u32)> = if is_about_log {
             let is_about_hooks = |kind| matches!(kind, StepKind::EndHook | StepKind::FailHooks);
@@ -418,6 +492,8 @@ impl Script {
             let kinds = LOG_STEPS.iter();
             let kinds = kinds.filter(|(kind, _)| has_hooks || !is_about_hooks(*kind));
             kinds.copied().collect()
+        } else if has_output {
+            OUTPUT_STEPS.to_vec()
         } else {
             let kinds = StepKind::ALL
                 .iter()

@@ -151,6 +151,12 @@ impl World {
                 };
                 self.machine.end_setup(index(first), end);
             }
+            StepKind::Write => self.machine.write_output(index(first), second.into()),
+            StepKind::Count => {
+                let files = 1 + index(first) % 4;
+                self.machine
+                    .advance_count(files, &mut self.network.borrow_mut());
+            }
             StepKind::HangSetups if first.is_multiple_of(2) => self.machine.release_setups(),
             StepKind::HangSetups => self.machine.hang_setups(),
             StepKind::EndHook => {
@@ -191,6 +197,7 @@ impl World {
                 self.machine
                     .kill_service(effects, torn, &mut self.network.borrow_mut());
             }
+            StepKind::FillOutput => self.machine.output.fill(first % 5),
             StepKind::JournalFull if is_on => self.machine.fill_disk(),
             StepKind::JournalFull => self.machine.free_disk(&mut self.network.borrow_mut()),
             StepKind::JournalError => {

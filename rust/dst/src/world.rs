@@ -131,7 +131,7 @@ impl World {
         let mut world = Self {
             network: Rc::default(),
             daemon: None,
-            machine: Machine::new(START),
+            machine: Machine::new(START, setup),
             scheduler: None,
             setup,
             excluded: ExcludedProperties::default(),
@@ -139,7 +139,7 @@ impl World {
             purged: BTreeSet::new(),
             last_start: None,
             clients: USERS
-                .map(|user| Client::new(if setup.guests { user } else { OWNER }))
+                .map(|user| Client::new(if setup.guests.exist() { user } else { OWNER }))
                 .into(),
             promises: Promises::default(),
             lists: BTreeMap::new(),
@@ -232,6 +232,7 @@ impl World {
             self.prepared.extend(daemon.take_prepared());
             for job in std::mem::take(&mut daemon.purged) {
                 self.purged.insert(job);
+                self.machine.output.remove(job);
                 if self.machine.is_occupied_by(job) {
                     let text = format!("job {job} is purged, and its processes run");
                     self.violations.push(Violation::new("purged-active", text));
@@ -451,7 +452,10 @@ impl World {
             return true;
         }
         let network = Rc::clone(&self.network);
-        self.machine.deliver_from_reaper(&mut network.borrow_mut()) || self.machine.advance_setups()
+        let mut network = network.borrow_mut();
+        self.machine.deliver_from_reaper(&mut network)
+            || self.machine.advance_setups()
+            || self.machine.advance_count(usize::MAX, &mut network)
     }
 
     /// Delivers everything that is under way.
@@ -545,6 +549,7 @@ impl World {
         with_disk(|disk| disk.faults = crate::disk::Faults::default());
         self.reader = None;
         self.machine.release_setups();
+        self.machine.output.enlarge();
         self.machine.free_disk(&mut self.network.borrow_mut());
         for client in &mut self.clients {
             client.is_reading = true;
