@@ -233,6 +233,11 @@ impl Context {
         service.map_or_else(ShrunkRanks::default, |service| service.shrunk_ranks)
     }
 
+    /// Whether there is an execution service.
+    pub(crate) fn has_exec_service(&self) -> bool {
+        self.exec_service.is_some()
+    }
+
     /// Sets the execution service.
     pub(crate) fn set_exec_service(&mut self, _: &ExecWriter, service: Option<Arc<ExecService>>) {
         self.exec_service = service;

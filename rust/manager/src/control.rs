@@ -185,7 +185,8 @@ fn kill_one(cx: &mut Context, job: &PermittedJob, signum: i32) -> Result<(), Req
         let text = format!("job {id} is not running");
         return Err(RequestError::invalid(text));
     }
-    if !exec.is_outstanding() {
+    // The starts of a service that is gone end in slices.
+    if !exec.is_outstanding() || !cx.has_exec_service() {
         let text = format!("job {id} has no execution service now: the signal was not sent");
         return Err(RequestError::new(EHOSTUNREACH, text));
     }

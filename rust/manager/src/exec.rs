@@ -187,13 +187,8 @@ impl ExecPeer {
         let origin = request.origin();
         let origin = origin.ok_or_else(|| RequestError::invalid("exec-hello without a route"))?;
         authorize::check_registration(self.registered.as_ref(), &name, origin)?;
-        if let (ExecHello::Reject, Some(current)) = (cx.settings.exec_hello, &self.service) {
-            let outstanding = self.outstanding.len();
-            if outstanding > 0 {
-                let other = &current.known.name;
-                let text = format!("`{other}` has start requests to answer: {outstanding}");
-                return Err(RequestError::invalid(text));
-            }
+        if cx.settings.exec_hello == ExecHello::Reject {
+            self.check_place(origin)?;
         }
         // It responds to `shrink` once nothing runs there, or it does not.
         let shrunk_ranks = if hello.releases_shrunk {
@@ -210,6 +205,22 @@ impl ExecPeer {
                 .map(|journal| Arc::from(&*journal)),
             has_answered: false,
         })
+    }
+
+    /// Checks that no other service has start requests, or is about to get them.
+    fn check_place(&self, origin: &[u8]) -> Result<(), RequestError> {
+        let outstanding = self.outstanding.len();
+        let text = match (&self.service, &self.next) {
+            (Some(current), _) if outstanding > 0 => {
+                let other = &current.known.name;
+                format!("`{other}` has start requests to answer: {outstanding}")
+            }
+            (_, Some((_, next))) if next.origin != origin => {
+                format!("`{}` takes over the jobs", next.known.name)
+            }
+            _ => return Ok(()),
+        };
+        Err(RequestError::invalid(text))
     }
 
     /// Queues a job for its start.

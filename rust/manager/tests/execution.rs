@@ -305,6 +305,11 @@ fn the_starts_of_a_lost_service_end_in_slices_before_the_next_one_is_accepted() 
     bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
     let stats = body(&bench.request("job-manager.stats-get", &json!({}))[0]);
     assert_eq!(stats["exec"]["queued"], 7);
+    // No service could send a signal meanwhile.
+    for id in &ids {
+        let out = bench.request("job-manager.kill", &json!({"id": id, "signum": 15}));
+        assert_eq!(rejection(&out).0, 113);
+    }
     // Others say hello meanwhile; one disconnects.
     assert_eq!(named_executor(&mut bench, "gone"), []);
     bench.request_as("gone", OWNER, "job-manager.disconnect", &Value::Null, 4);
@@ -436,6 +441,26 @@ fn a_second_service_is_rejected_while_a_start_is_outstanding_if_so_configured() 
     bench.request_as("b", OWNER, "job-manager.disconnect", &Value::Null, 4);
     assert_eq!(topics(&named_executor(&mut bench, "c")), ["c.start"]);
     assert_eq!(bench.row(id)["state"], 16);
+}
+
+#[test]
+fn the_next_service_is_not_displaced_before_it_is_accepted_if_so_configured() {
+    let settings = Settings {
+        exec_hello: ExecHello::Reject,
+        ..settings()
+    };
+    let mut bench = Bench::with(settings);
+    bench.running_jobs(3);
+    bench.manager.set_slice(1);
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    assert_eq!(named_executor(&mut bench, "b"), []);
+    let (errnum, text) = rejection(&named_executor(&mut bench, "c"));
+    assert_eq!((errnum, text.as_str()), (22, "`b` takes over the jobs"));
+    let mut out = Vec::new();
+    while bench.is_due() {
+        out.extend(bench.pass(0.0));
+    }
+    assert_eq!(topics(&out), ["b.start"; 3]);
 }
 
 #[test]

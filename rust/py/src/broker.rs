@@ -77,8 +77,10 @@ impl InMemoryService for Served<'_> {
                 for message in messages {
                     scheduler.handle(message);
                 }
-                // The next pass, if there is one, is run when the service posts its output.
-                schedule(scheduler, now);
+                // The next pass, if there is one, is run when the service posts its output, and so is a part of another order.
+                if !scheduler.is_reordering() {
+                    schedule(scheduler, now);
+                }
                 Ok(scheduler.take_out())
             }
             ServiceCore::Exec(exec) => {

@@ -21,8 +21,9 @@ impl Scheduler {
     pub fn schedule(&mut self, now: f64) -> bool {
         self.retry_commits(now);
         if let Some(engine) = &mut self.engine
-            && engine.reorder(MAX_REORDERED_JOBS)
+            && engine.is_reordering()
         {
+            engine.reorder(MAX_REORDERED_JOBS);
             return true;
         }
         let more = self.run_pass(now);

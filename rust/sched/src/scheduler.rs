@@ -214,7 +214,7 @@ impl Scheduler {
     }
 
     /// Whether pending jobs are being put in another order of their queue.
-    pub(crate) fn is_reordering(&self) -> bool {
+    pub fn is_reordering(&self) -> bool {
         self.engine.as_ref().is_some_and(Engine::is_reordering)
     }
 

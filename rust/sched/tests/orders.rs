@@ -37,7 +37,9 @@ fn a_queue_gets_another_order_in_slices_with_requests_in_between() {
     // Until the order is complete, requests are answered, and nothing is decided, explained or annotated by it.
     send(&mut bench, "sched.free", &json!({"id": 1, "final": true}));
     let mut slices: u64 = 0;
-    while bench.scheduler.schedule(1001.0) {
+    while bench.scheduler.is_reordering() {
+        assert!(!bench.scheduler.is_pass_due());
+        assert!(bench.scheduler.schedule(1001.0));
         slices += 1;
         bench.scheduler.advance_estimates(1001.0);
         bench.scheduler.annotate(1001.0);
@@ -53,6 +55,9 @@ fn a_queue_gets_another_order_in_slices_with_requests_in_between() {
         send(&mut bench, "sched.prioritize", &json!({"jobs": [[3, 1]]}));
     }
     assert!(slices > 2, "{slices}");
+    // The pass is a call of its own.
+    assert!(bench.scheduler.is_pass_due());
+    bench.scheduler.schedule(1001.0);
     while bench.scheduler.advance_estimates(1001.0) {}
     let out = bench.scheduler.take_out();
     let responses = out
