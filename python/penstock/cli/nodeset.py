@@ -300,7 +300,7 @@ def _list(args: argparse.Namespace, nodes: NodeSet | None) -> None:
             print(f"Warning: No {error} upcall defined for group source {source}", file=sys.stderr)
             continue
         for name, *columns in rows:
-            print(args.output_format % " ".join([name, *columns[: level - 1]]))
+            print(" ".join([name, *columns[: level - 1]]))
 
 
 def _groups(

@@ -117,10 +117,12 @@ impl Chunks {
         self.chunks.capacity() * size_of::<Chunk>() + bodies
     }
 
-    /// Bytes of the contents, estimated from the numbers of ids and of chunks.
+    /// Bytes on the heap, estimated from the numbers of ids and of chunks.
     pub(crate) fn estimated_bytes(&self) -> u64 {
+        let chunks = self.chunks.len() as u64;
         // The form of a chunk is chosen with at most four bytes for an id.
-        (8 * CHUNK_WORDS as u64 * self.chunks.len() as u64).min(4 * self.count)
+        let bodies = (8 * CHUNK_WORDS as u64 * chunks).min(4 * self.count);
+        size_of::<Chunk>() as u64 * chunks + bodies
     }
 
     /// Releases the spare capacity.

@@ -136,7 +136,8 @@ impl IdSet {
         }
     }
 
-    /// Bytes of the set's ids, estimated from their number: about what an operation on it has to look at. O(1).
+    /// Bytes that the set has on the heap, estimated from its numbers of ids and of chunks: about what an operation on
+    /// it has to look at. O(1).
     pub fn estimated_bytes(&self) -> u64 {
         match &self.form {
             Form::Small(_) => 0,

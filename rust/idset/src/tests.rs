@@ -563,14 +563,15 @@ fn members_are_found_wherever_the_chunks_lie() {
 }
 
 #[test]
-fn contents_are_no_larger_than_estimated() {
+fn a_set_has_about_the_estimated_size() {
     let halves: IdSet = (0..300_000).filter(|id| id * 7 % 13 < 6).collect();
     let sparse: IdSet = (0..3_000).map(|id| id * 997).collect();
     let runs: IdSet = (0..3_000_000).filter(|id| id % 5_000 < 4_000).collect();
-    for set in [halves, sparse, runs] {
-        // A chunk's entry takes 48 bytes.
-        let entries = 48 * (set.last().unwrap() / 65_536 + 2);
-        assert!(set.heap_bytes() as u64 <= set.estimated_bytes() + u64::from(entries) + 100);
+    let spread: IdSet = (0..60_000).map(|chunk| chunk << 16 | 7).collect();
+    for set in [halves, sparse, runs, spread] {
+        let (bytes, estimate) = (set.heap_bytes() as u64, set.estimated_bytes());
+        // A list of chunks or ids that has grown has room for as many again.
+        assert!(bytes <= 2 * estimate + 100, "{bytes} of {estimate}");
     }
     assert_eq!(IdSet::new().estimated_bytes(), 0);
 }

@@ -408,3 +408,44 @@ def test_errors_of_default_files(tmp_path, text, problem):
     with pytest.raises(ConfigError) as caught:
         Defaults([str(path)]).fold_axis  # noqa: B018
     assert str(caught.value) == f"{path}: {problem}"
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_on_the_left_of_an_operator_decides_the_type(kind):
+    left, right = kind(["1", "9"]), RangeSet("1-3")
+    for result, expected in [
+        (left | right, {"1", "2", "3", "9"}),
+        (left & right, {"1"}),
+        (left - right, {"9"}),
+        (left ^ right, {"2", "3", "9"}),
+    ]:
+        assert result == expected
+        assert type(result) is kind
+    with pytest.raises(TypeError):
+        ["1"] | right
+
+
+def test_vectors_of_different_dimensions_are_rejected():
+    two, one = RangeSetND([["0-3", "1-2"]]), RangeSetND([["2"]])
+    expected = "expected a vector of 2 dimensions, found one of 1"
+    for operation in ["__or__", "__and__", "__sub__", "__xor__"]:
+        with pytest.raises(IndexError, match=expected):
+            getattr(two, operation)(one)
+    with pytest.raises(IndexError, match=expected):
+        RangeSetND([["0-3", "1-2"], ["5"]])
+    with pytest.raises(IndexError, match=expected):
+        two.update([["5"]])
+    assert str(two) == "0-3; 1-2\n"
+
+
+def test_padding_of_vectors():
+    assert list(RangeSetND([["0", "01-02"]]).iter_padding()) == [
+        (("0", "01"), [None, 2]),
+        (("0", "02"), [None, 2]),
+    ]
+
+
+def test_autostep_may_be_a_text():
+    assert str(NodeSet("n[1,3,5]", autostep="3")) == "n[1-5/2]"
+    with pytest.raises(ValueError, match="auto"):
+        NodeSet("n1", autostep="auto")

@@ -137,7 +137,7 @@ class NodeSetBase(SetAlgebra[object]):
         autostep: float | None = None,
         fold_axis: object = None,
     ) -> None:
-        self._autostep = autostep
+        self._autostep = _checked_autostep(autostep)
         self._patterns = {}
         self.fold_axis = fold_axis if fold_axis is not None else DEFAULTS.fold_axis or None
         if pattern:
@@ -151,7 +151,7 @@ class NodeSetBase(SetAlgebra[object]):
 
     def set_autostep(self, val: float | None) -> None:
         """Sets the least number of indexes shown with a step, for each pattern."""
-        self._autostep = None if val is None else val if val == AUTOSTEP_DISABLED else int(val)
+        self._autostep = _checked_autostep(val)
         for indexes in self._patterns.values():
             if indexes is not None:
                 indexes.autostep = val
@@ -806,6 +806,11 @@ def _steps(autostep: float | None) -> float:
     return AUTOSTEP_DISABLED if autostep is None else autostep
 
 
+def _checked_autostep(autostep: float | str | None) -> float | None:
+    """A least number of indexes, also as a text; `AUTOSTEP_DISABLED` and None as they are."""
+    return autostep if autostep in (None, AUTOSTEP_DISABLED) else int(autostep)
+
+
 def _default_resolver() -> GroupResolver:
     return GroupResolverConfig(config_paths("groups.conf"), illegal_chars=ILLEGAL_GROUP_CHARS)
 
@@ -859,7 +864,7 @@ class NodeSet(NodeSetBase):
         resolver: Resolver = None,
         fold_axis: object = None,
     ) -> None:
-        self._autostep = autostep
+        self._autostep = _checked_autostep(autostep)
         self._patterns = {}
         self.fold_axis = fold_axis if fold_axis is not None else DEFAULTS.fold_axis or None
         self._resolver = _resolver(resolver)

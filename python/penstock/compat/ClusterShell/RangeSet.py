@@ -701,6 +701,20 @@ class RangeSet(SetAlgebra[object]):
     def _is_set(self, other: object) -> bool:
         return isinstance(other, (RangeSet, set, frozenset))
 
+    # With a set on the left the result is one of its type.
+
+    def __ror__(self, other: object) -> Any:
+        return other | set(self) if isinstance(other, (set, frozenset)) else NotImplemented
+
+    def __rand__(self, other: object) -> Any:
+        return other & set(self) if isinstance(other, (set, frozenset)) else NotImplemented
+
+    def __rsub__(self, other: object) -> Any:
+        return other - set(self) if isinstance(other, (set, frozenset)) else NotImplemented
+
+    def __rxor__(self, other: object) -> Any:
+        return other ^ set(self) if isinstance(other, (set, frozenset)) else NotImplemented
+
     # Single indexes.
 
     def add(self, element: str | int, pad: int = 0) -> None:
@@ -801,6 +815,9 @@ class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
         pads: Not used: an index has its padding.
         autostep: As of `RangeSet`, for each dimension.
         copy_rangeset: Copy the `RangeSet`s; otherwise the set keeps them.
+
+    Raises:
+        IndexError: vectors have different numbers of dimensions, also those of two operands.
     """
 
     def __init__(
@@ -811,7 +828,8 @@ class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
         copy_rangeset: bool = True,
     ) -> None:
         self._autostep = AUTOSTEP_DISABLED if autostep is None else int(autostep)
-        self._veclist: list[list[RangeSet]] = _vectors(args or (), copy=copy_rangeset)
+        self._veclist: list[list[RangeSet]] = []
+        self._veclist = self._operand(args or (), copy=copy_rangeset)
         self._dirty = True
         if autostep is not None:
             self.set_autostep(autostep)
@@ -892,10 +910,10 @@ class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
         for vector in self.veclist:
             yield from product(*[rangeset._list() for rangeset in vector])
 
-    def iter_padding(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """For each vector its numbers and the length of each that is padded, or 0."""
+    def iter_padding(self) -> Iterator[tuple[tuple[str, ...], list[int | None]]]:
+        """For each vector its indexes, and the length of each that is padded, or None."""
         for vector in self:
-            yield tuple(map(int, vector)), tuple(map(_padding, vector))
+            yield vector, [_padding(text) or None for text in vector]
 
     def _vector_of(self, element: object) -> tuple[str, ...] | None:
         if isinstance(element, (str, int)):
@@ -1029,13 +1047,26 @@ class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
 
     # Combination.
 
+    def _operand(
+        self, source: RangeSetND | Iterable[Vector], *, copy: bool = True
+    ) -> list[list[RangeSet]]:
+        """The vectors of the other operand, which have as many dimensions as this set."""
+        vectors = _vectors(source, copy=copy)
+        dimensions = self.dim() or (len(vectors[0]) if vectors else 0)
+        for vector in vectors:
+            if len(vector) != dimensions:
+                raise IndexError(
+                    f"expected a vector of {dimensions} dimensions, found one of {len(vector)}"
+                )
+        return vectors
+
     def _set_vectors(self, veclist: list[list[RangeSet]]) -> None:
         self._veclist = veclist
         self._dirty = True
 
     def update(self, other: RangeSetND | Iterable[Vector]) -> None:
         """Adds the vectors of another set."""
-        vectors = _vectors(other)
+        vectors = self._operand(other)
         for vector in vectors:
             for rangeset in vector:
                 rangeset._autostep = self._autostep
@@ -1051,7 +1082,7 @@ class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
         Raises:
             KeyError: with `strict`, one of them is not in this set, which stays as it is.
         """
-        vectors = _vectors(other, copy=False)
+        vectors = self._operand(other, copy=False)
         if strict and (missing := _subtract(vectors, self._veclist)):
             raise KeyError(tuple(str(rangeset[0]) for rangeset in missing[0]))
         self._set_vectors(_subtract(self._veclist, vectors))
@@ -1059,11 +1090,11 @@ class RangeSetND(SetAlgebra["RangeSetND | Iterable[Vector]"]):
     def intersection_update(self, other: RangeSetND | Iterable[Vector]) -> None:
         """Keeps only the vectors that are also in another set."""
         if other is not self:
-            self._set_vectors(_intersect(self._veclist, _vectors(other, copy=False)))
+            self._set_vectors(_intersect(self._veclist, self._operand(other, copy=False)))
 
     def symmetric_difference_update(self, other: RangeSetND | Iterable[Vector]) -> None:
         """Keeps the vectors that are in exactly one of the sets."""
-        vectors = _vectors(other)
+        vectors = self._operand(other)
         only = _subtract(vectors, self._veclist)
         self._set_vectors(_subtract(self._veclist, vectors) + only)
 
