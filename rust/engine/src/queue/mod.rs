@@ -19,7 +19,7 @@ pub(crate) use key::{Key, MinTree};
 use lane::Lane;
 use lanes_by_limit::{LaneHead, LanesByLimit};
 pub use order::Order;
-use reorder::Reordering;
+use reorder::{LongLane, Reordering};
 
 use crate::chunked_vec::ChunkedVec;
 use crate::ids::{ClassId, GroupId, JobHandle, LaneId, QueueId};
@@ -119,6 +119,9 @@ pub(crate) struct Queue {
     /// The new order that is not complete: see [`reorder`](Self::reorder).
     reordering: Option<Reordering>,
 }
+
+/// The cost of a lane in another order, in keys.
+const LANE_COST: usize = 4;
 
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
@@ -255,6 +258,99 @@ impl Queue {
                 self.reordering.get_or_insert_default().add(queue);
             }
             self.join_group(index);
+        }
+    }
+
+    /// Whether [`reorder`](Self::reorder) has something to do.
+    pub fn is_reordering(&self) -> bool {
+        self.reordering.is_some()
+    }
+
+    /// Puts the next jobs in the new order of their queues, about `max`. Returns whether more are left.
+    pub fn reorder(&mut self, jobs: &mut Jobs, max: usize) -> bool {
+        let Some(mut progress) = self.reordering.take() else {
+            return false;
+        };
+        self.changes += 1;
+        let mut left = max;
+        while left > 0 {
+            let cost = if let Some(mut long) = progress.long.take() {
+                if !self.reorder_long(jobs, &mut long, left) {
+                    progress.long = Some(long);
+                }
+                max
+            } else if let Some(cost) = self.reorder_next(jobs, &mut progress, max) {
+                cost
+            } else {
+                return false;
+            };
+            left = left.saturating_sub(cost);
+        }
+        self.reordering = Some(progress);
+        true
+    }
+
+    /// Puts the next lane in order, or begins with it if it has more than `max` keys. Returns the cost; `None` after the
+    /// last one.
+    fn reorder_next(
+        &mut self,
+        jobs: &mut Jobs,
+        progress: &mut Reordering,
+        max: usize,
+    ) -> Option<usize> {
+        let class = self.classes.get(progress.class)?;
+        let is_reordered = class.has_jobs() && progress.queues.contains(&class.queue);
+        let next = class.lanes.next_after(progress.limit);
+        let Some(next) = next.filter(|_| is_reordered) else {
+            self.update_group_head(ClassId::from_usize(progress.class));
+            progress.class += 1;
+            progress.limit = None;
+            return Some(1);
+        };
+        progress.limit = Some(next.limit);
+        let index = next.lane;
+        let lane = &mut self.lanes[index.index()];
+        let keys = lane.keys();
+        if keys > max {
+            let (sorted, others) = lane.take_keys();
+            progress.long = Some(Box::new(LongLane::new(index, sorted, others)));
+            return Some(0);
+        }
+        let (order, cores) = (class.order, class.cores);
+        lane.reorder(jobs, index, |priority| {
+            order.effective_priority(priority, next.limit, cores)
+        });
+        let first = lane.first;
+        self.classes[progress.class].lanes.set(next.limit, first);
+        Some(keys + LANE_COST)
+    }
+
+    /// Continues with the keys of a long lane. Returns whether it is in order.
+    fn reorder_long(&mut self, jobs: &mut Jobs, long: &mut LongLane, max: usize) -> bool {
+        if !long.is_sorted() {
+            let lane = long.lane;
+            long.sort_run(jobs, max, |jobs, handle| {
+                self.update_priority(jobs, handle, lane)
+            });
+            return false;
+        }
+        if !long.merge(jobs, max) {
+            return false;
+        }
+        // Unless all of its jobs have left meanwhile.
+        if self.lanes[long.lane.index()].jobs > 0 {
+            self.lanes[long.lane.index()].put_before(std::mem::take(&mut long.merged));
+            self.advance(jobs, long.lane);
+        }
+        true
+    }
+
+    /// Updates the head of a class in its group.
+    fn update_group_head(&mut self, index: ClassId) {
+        let class = &self.classes[index.index()];
+        if class.has_jobs() {
+            let heads = &mut self.groups[class.group.index()].heads;
+            heads.set(class.slot, class.lanes.first());
         }
     }
 
