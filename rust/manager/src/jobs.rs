@@ -211,6 +211,8 @@ pub struct Jobs {
     /// The length in bytes of the eventlogs of active jobs for which it was [set](Self::set_eventlog_bytes).
     eventlog_bytes: BTreeMap<JobId, u64>,
     greatest_purged: JobId,
+    /// The jobs that have resources.
+    holders: BTreeSet<JobId>,
     /// The active jobs of each user who has any.
     active_by_user: BTreeMap<u32, ActiveJobs>,
     /// Jobs added, changed or removed since the last check of their records.
@@ -231,6 +233,7 @@ impl Jobs {
             unwritten: Unwritten::new(),
             eventlog_bytes: BTreeMap::new(),
             greatest_purged: JobId::default(),
+            holders: BTreeSet::new(),
             active_by_user: BTreeMap::new(),
             #[cfg(debug_assertions)]
             unchecked: BTreeSet::new(),
@@ -395,6 +398,9 @@ impl Jobs {
             active.memo_bytes += record.memo_bytes();
         }
         let id = record.id();
+        if record.has_resources() {
+            self.holders.insert(id);
+        }
         self.by_id.insert(id, Box::new(Job { record, dialogue }));
     }
 
@@ -499,6 +505,7 @@ impl Jobs {
         self.unchecked.insert(id);
         self.greatest_purged = self.greatest_purged.max(id);
         let job = *self.by_id.remove(&id)?;
+        self.holders.remove(&id);
         self.eventlog_bytes.remove(&id);
         if job.record.state() != State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
@@ -540,8 +547,14 @@ impl Jobs {
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
         let memo_bytes = (event.name == eventlog::MEMO).then(|| job.record.memo_bytes());
+        let was_holder = job.record.has_resources();
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
+        match (was_holder, job.record.has_resources()) {
+            (false, true) => self.holders.insert(id),
+            (true, false) => self.holders.remove(&id),
+            _ => false,
+        };
         let after = job.record.state();
         if before != State::Inactive && after == State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
@@ -609,9 +622,16 @@ impl Jobs {
 
     /// The resources that are allocated to jobs; an error if those of two jobs contradict each other.
     pub(crate) fn allocated(&self) -> Result<ResourceSet, penstock_rset::Error> {
-        let records = self.iter().map(|job| &job.record);
-        let allocated = records.filter(|record| record.has_resources());
-        let parts = allocated.filter_map(Record::unfreed);
+        debug_assert!(
+            self.iter()
+                .filter(|job| job.record.has_resources())
+                .map(|job| job.record.id())
+                .eq(self.holders.iter().copied()),
+            "holders of resources: {:?}",
+            self.holders
+        );
+        let records = self.holders.iter().filter_map(|id| self.record(*id));
+        let parts = records.filter_map(Record::unfreed);
         // A union has the times and slots of its first operand: an empty set has those of no job.
         let nothing = std::iter::once(ResourceSet::new());
         let mut parts: Vec<ResourceSet> = nothing.chain(parts).collect();
