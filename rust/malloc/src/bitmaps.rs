@@ -3,14 +3,12 @@
 //! mimalloc has eight such blocks in one of its pages. It gives a page up when all of them are free and sets up a new one soon
 //! after: a quarter of the time of an operation on sets of ten million ids. Other blocks of this size are kept as well.
 
-use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
-use std::thread::LocalKey;
 
 use libmimalloc_sys as mi;
 
 /// Bytes of the bitmap of 65,536 ids.
-const BLOCK_BYTES: usize = 8192;
+pub(super) const BLOCK_BYTES: usize = 8192;
 /// Two megabytes for each thread, the ids up to sixteen million.
 const MAX_BLOCKS: usize = 256;
 
@@ -63,12 +61,6 @@ impl Drop for Blocks {
     }
 }
 
-/// Whether blocks of this layout are kept. All of them have the alignment of any block.
-#[inline]
-pub(super) const fn is_one(layout: Layout) -> bool {
-    layout.size() == BLOCK_BYTES && super::is_natural(BLOCK_BYTES, layout.align())
-}
-
 /// A block that this thread has kept.
 pub(super) fn take() -> Option<*mut u8> {
     with(Blocks::take).flatten()
@@ -90,12 +82,12 @@ pub(super) fn free_all() {
 
 /// `None` when the thread is about to end and its blocks are freed.
 fn with<R>(action: impl FnOnce(&Blocks) -> R) -> Option<R> {
-    LocalKey::try_with(&BLOCKS, action).ok()
+    BLOCKS.try_with(action).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::alloc::GlobalAlloc;
+    use std::alloc::{GlobalAlloc, Layout};
 
     use super::*;
     use crate::Malloc;

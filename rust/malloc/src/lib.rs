@@ -32,13 +32,19 @@ const fn is_natural(size: usize, alignment: usize) -> bool {
     alignment <= MAX_NATURAL_ALIGNMENT && alignment <= size
 }
 
+/// Whether blocks of this layout are kept for the next bitmap. All of them have the alignment of any block.
+#[inline]
+const fn is_bitmap(layout: Layout) -> bool {
+    layout.size() == bitmaps::BLOCK_BYTES && is_natural(layout.size(), layout.align())
+}
+
 // SAFETY: mimalloc's blocks are valid, disjoint, at least as large as asked for and, by `is_natural` or by the aligned
 // functions, aligned; its functions do not unwind.
 unsafe impl GlobalAlloc for Malloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, alignment) = (layout.size(), layout.align());
-        if bitmaps::is_one(layout)
+        if is_bitmap(layout)
             && let Some(block) = bitmaps::take()
         {
             return block;
@@ -82,7 +88,7 @@ unsafe impl GlobalAlloc for Malloc {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller gives the block up, and it is as large as the layout says.
-        if bitmaps::is_one(layout) && unsafe { bitmaps::keep(block) } {
+        if is_bitmap(layout) && unsafe { bitmaps::keep(block) } {
             return;
         }
         // SAFETY: `block` came from this allocator, as the caller promises.

@@ -1,7 +1,12 @@
 //! `Dependencies`: job dependencies (RFC 26) of the schemes `after`, `afterany`, `afterok`,
 //! `afternotok` and `begin-time`.
+//!
+//! A trigger that fires is only noted: its dependents are released in slices, those of the users in turn, and the
+//! dependents of one trigger by priority. A job is not purged while it has dependents.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
@@ -40,6 +45,26 @@ impl Condition {
         }
     }
 
+    /// The trigger for a job of this user.
+    fn trigger(self, userid: u32) -> Trigger {
+        match self {
+            Self::After(id) => Trigger::Run(id),
+            Self::AfterAny(id) | Self::AfterOk(id) | Self::AfterNotOk(id) => Trigger::End(id),
+            Self::Begin(time) => Trigger::Time(milliseconds(time), userid),
+        }
+    }
+
+    /// Why the condition is not met after its trigger has fired; `None` if it is.
+    fn failure(self, antecedent: &Record) -> Option<&'static str> {
+        let is_ok = antecedent.result() == Some(JobResult::Completed);
+        match self {
+            Self::After(_) if !has_run(antecedent) => Some("ended without having run"),
+            Self::AfterOk(_) if !is_ok => Some("did not end well"),
+            Self::AfterNotOk(_) if is_ok => Some("ended well"),
+            _ => None,
+        }
+    }
+
     /// Reads the description in a `dependency-add` event.
     fn described(description: &str) -> Option<Self> {
         let (scheme, value) = description.split_once('=')?;
@@ -47,26 +72,38 @@ impl Condition {
     }
 }
 
-/// A dependent job, and the description of its dependency.
-type Dependent = (JobId, String);
-
-/// The dependents of one antecedent.
-#[derive(Debug, Default)]
-struct Dependents {
-    /// Dependents whose dependency is satisfied when the antecedent enters RUN.
-    run: BTreeSet<Dependent>,
-    /// Dependents whose dependency is satisfied, or can never be satisfied, when the antecedent ends.
-    end: BTreeSet<Dependent>,
+fn has_run(job: &Record) -> bool {
+    job.t_run() > 0.0
 }
 
-impl Dependents {
-    fn of(&mut self, condition: Condition) -> &mut BTreeSet<Dependent> {
-        match condition {
-            Condition::After(_) => &mut self.run,
-            _ => &mut self.end,
+/// A change that decides dependencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trigger {
+    /// A time is reached, in milliseconds since the epoch; of the jobs of a user.
+    Time(u64, u32),
+    /// A job enters RUN, or ends before.
+    Run(JobId),
+    /// A job ends.
+    End(JobId),
+}
+
+impl Trigger {
+    fn has_fired(self, cx: &Context) -> bool {
+        // Active jobs are in memory.
+        let is = |id, is: fn(&Record) -> bool| {
+            let job = cx.jobs.record(id);
+            job.is_none_or(|job| job.state() == State::Inactive || is(job))
+        };
+        match self {
+            Self::Time(time, _) => time <= milliseconds(cx.now),
+            Self::Run(id) => is(id, has_run),
+            Self::End(id) => is(id, |_| false),
         }
     }
 }
+
+/// A dependency in the order of release: the job's priority, the job, the description.
+type Dependent = (Reverse<u32>, JobId, String);
 
 /// The unsatisfied dependencies of all jobs.
 ///
@@ -74,13 +111,15 @@ impl Dependents {
 /// the number of other dependencies of its dependents.
 #[derive(Debug)]
 pub(crate) struct Dependencies {
-    /// Dependents by antecedent.
-    dependents: BTreeMap<JobId, Dependents>,
-    /// Begin times: milliseconds since the epoch, job, description.
-    begins: BTreeSet<(u64, JobId, String)>,
-    /// The dependents of jobs that have entered RUN or INACTIVE, which are still to be checked.
-    woken: VecDeque<Woken>,
-    /// Maximum number of jobs checked in one slice.
+    /// Dependents by trigger. No set is empty.
+    dependents: BTreeMap<Trigger, BTreeSet<Dependent>>,
+    /// The triggers that are times and have not fired.
+    begins: BTreeSet<Trigger>,
+    /// The triggers that have fired, by user. No set is empty.
+    fired: BTreeMap<u32, BTreeSet<Trigger>>,
+    /// The user who had the last turn.
+    last_user: u32,
+    /// Maximum number of dependencies tested in one slice.
     per_slice: usize,
 }
 
@@ -89,40 +128,15 @@ impl Default for Dependencies {
         Self {
             dependents: BTreeMap::new(),
             begins: BTreeSet::new(),
-            woken: VecDeque::new(),
-            per_slice: JOBS_PER_SLICE,
+            fired: BTreeMap::new(),
+            last_user: 0,
+            per_slice: DEPENDENCIES_PER_SLICE,
         }
     }
 }
 
-/// Maximum number of jobs checked in one slice: each may lose its last dependency, and be queued.
-const JOBS_PER_SLICE: usize = 200;
-
-/// The facts of a job that others depend on.
-#[derive(Clone, Copy, Debug)]
-struct Antecedent {
-    has_run: bool,
-    has_ended: bool,
-    is_ok: bool,
-}
-
-impl Antecedent {
-    fn of(record: &Record) -> Self {
-        Self {
-            has_run: record.t_run() > 0.0,
-            has_ended: record.state() == State::Inactive,
-            is_ok: record.result() == Some(JobResult::Completed),
-        }
-    }
-}
-
-/// Dependents of a job with these facts.
-#[derive(Debug)]
-struct Woken {
-    /// As they were when the dependents were woken: the job may be purged before all are checked.
-    antecedent: Option<Antecedent>,
-    dependents: BTreeSet<Dependent>,
-}
+/// Maximum number of dependencies tested in one slice: each may be the last one of a job, which is queued then.
+const DEPENDENCIES_PER_SLICE: usize = 200;
 
 /// Reads a dependency of a jobspec.
 fn parse(scheme: &str, value: &str) -> Result<Condition, RequestError> {
@@ -195,163 +209,183 @@ impl Dependencies {
         self.resume(cx, id);
     }
 
-    /// Waits for each unsatisfied dependency of a job, or checks it at once.
-    pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
-        let record = cx.jobs.record(id);
-        let unsatisfied = record.map(|record| record.dependencies().clone());
-        for description in unsatisfied.unwrap_or_default() {
-            let Some(condition) = Condition::described(&description) else {
-                continue;
-            };
-            if let Some(antecedent) = condition.antecedent() {
-                let dependents = self.dependents.entry(antecedent).or_default();
-                let dependent = (id, description.clone());
-                dependents.of(condition).insert(dependent);
-                let antecedent = cx.record(antecedent).map(|record| Antecedent::of(&record));
-                self.check_condition(cx, id, &description, antecedent);
-            } else if let Condition::Begin(time) = condition {
-                if milliseconds(time) <= milliseconds(cx.now) {
-                    remove(cx, id, &description);
-                } else {
-                    self.begins.insert((milliseconds(time), id, description));
-                }
+    /// Enters the unsatisfied dependencies of a job.
+    pub(crate) fn resume(&mut self, cx: &Context, id: JobId) {
+        let Some(job) = cx.jobs.record(id) else {
+            return;
+        };
+        for (trigger, dependent) in dependencies(job, job.due_priority()) {
+            self.dependents
+                .entry(trigger)
+                .or_default()
+                .insert(dependent);
+            if trigger.has_fired(cx) {
+                self.fire(job.userid(), trigger);
+            } else if matches!(trigger, Trigger::Time(..)) {
+                self.begins.insert(trigger);
             }
         }
     }
 
-    /// Tests the dependencies on a job that has entered RUN or INACTIVE, those of many jobs in slices.
-    pub(crate) fn wake_dependents(&mut self, cx: &mut Context, id: JobId) {
-        let Some(dependents) = self.dependents.get_mut(&id) else {
-            return;
-        };
-        let mut due = vec![std::mem::take(&mut dependents.run)];
-        let antecedent = cx.jobs.record(id).map(Antecedent::of);
-        if antecedent.is_none_or(|antecedent| antecedent.has_ended)
-            && let Some(dependents) = self.dependents.remove(&id)
-        {
-            due.push(dependents.end);
+    /// Notes that a job has entered RUN or INACTIVE, if others depend on that.
+    pub(crate) fn wake_dependents(&mut self, cx: &Context, id: JobId) {
+        for trigger in [Trigger::Run(id), Trigger::End(id)] {
+            if self.dependents.contains_key(&trigger)
+                && trigger.has_fired(cx)
+                && let Some(job) = cx.jobs.record(id)
+            {
+                self.fire(job.userid(), trigger);
+            }
         }
-        due.retain(|dependents| !dependents.is_empty());
-        self.woken.extend(due.into_iter().map(|dependents| Woken {
-            antecedent,
-            dependents,
-        }));
-        self.check_woken(cx);
     }
 
-    /// Sets the number of jobs checked in one slice.
-    pub(crate) fn set_slice(&mut self, jobs: usize) {
-        self.per_slice = jobs;
+    /// Whether jobs depend on a job; they are still to be released if it has ended.
+    pub(crate) fn has_dependents(&self, id: JobId) -> bool {
+        let mut triggers = [Trigger::Run(id), Trigger::End(id)].into_iter();
+        triggers.any(|trigger| self.dependents.contains_key(&trigger))
     }
 
-    /// Whether dependents are left for the next [`advance`](Self::advance).
+    /// Enters a trigger for the turns of a user.
+    fn fire(&mut self, userid: u32, trigger: Trigger) {
+        self.fired.entry(userid).or_default().insert(trigger);
+    }
+
+    /// Sets the number of dependencies tested in one slice.
+    pub(crate) fn set_slice(&mut self, dependencies: usize) {
+        self.per_slice = dependencies;
+    }
+
+    /// Maximum number of dependencies tested in one slice.
+    pub(crate) fn slice(&self) -> usize {
+        self.per_slice
+    }
+
+    /// The users whose dependencies are to be tested.
+    pub(crate) fn users(&self) -> impl Iterator<Item = u32> {
+        self.fired.keys().copied()
+    }
+
+    /// Whether [`advance`](Self::advance) has something to do.
     pub(crate) fn is_open(&self) -> bool {
-        !self.woken.is_empty()
+        !self.fired.is_empty()
     }
 
-    /// Checks the next dependents of jobs that have entered RUN or INACTIVE.
-    fn check_woken(&mut self, cx: &mut Context) {
-        for _ in 0..self.per_slice {
-            let Some(woken) = self.woken.front_mut() else {
-                return;
+    /// Tests the next dependencies whose triggers have fired, at most this many. Returns their number; 0 if none is left.
+    pub(crate) fn advance(&mut self, cx: &mut Context, max: usize) -> usize {
+        for _ in 0..max {
+            let first = self.begins.first().copied();
+            let Some(trigger @ Trigger::Time(_, userid)) = first.filter(|time| time.has_fired(cx))
+            else {
+                break;
             };
-            let antecedent = woken.antecedent;
-            let next = woken.dependents.pop_first();
-            if woken.dependents.is_empty() {
-                self.woken.pop_front();
-            }
-            if let Some((dependent, description)) = next {
-                self.check_condition(cx, dependent, &description, antecedent);
-            }
+            self.begins.remove(&trigger);
+            self.fire(userid, trigger);
         }
+        (0..max).take_while(|_| self.take_turn(cx)).count()
     }
 
-    /// Removes a dependency that is satisfied, and fails the job if it never can be.
-    fn check_condition(
-        &mut self,
-        cx: &mut Context,
-        id: JobId,
-        description: &str,
-        antecedent: Option<Antecedent>,
-    ) {
-        let state = cx.jobs.record(id).map(Record::state);
-        let condition = Condition::described(description);
-        let Some((condition, other)) =
-            condition.and_then(|condition| Some((condition, condition.antecedent()?)))
-        else {
-            return;
+    /// Tests the next dependency of the user whose turn it is. Returns whether there is such a user.
+    fn take_turn(&mut self, cx: &mut Context) -> bool {
+        let later = (Bound::Excluded(self.last_user), Bound::Unbounded);
+        let next = self.fired.range(later).next();
+        let Some((userid, triggers)) = next.or_else(|| self.fired.first_key_value()) else {
+            return false;
         };
-        if state != Some(State::Depend) {
-            return;
-        }
-        let Some(Antecedent {
-            has_run,
-            has_ended,
-            is_ok,
-        }) = antecedent
-        else {
-            let reason = cx.jobs.unknown(other).text;
-            let note = format!("{description} cannot be met: {reason}");
-            return cx.fail_job(id, "dependency", &note);
+        self.last_user = *userid;
+        let Some(trigger) = triggers.first().copied() else {
+            return false;
         };
-        let is_satisfied = match condition {
-            Condition::After(_) => has_run,
-            Condition::AfterAny(_) => has_ended,
-            Condition::AfterOk(_) => has_ended && is_ok,
-            Condition::AfterNotOk(_) => has_ended && !is_ok,
-            Condition::Begin(_) => false,
-        };
-        let failure = match condition {
-            Condition::After(_) if has_ended && !has_run => "ended without having run",
-            Condition::AfterOk(_) if has_ended && !is_ok => "did not end well",
-            Condition::AfterNotOk(_) if has_ended && is_ok => "ended well",
-            _ => "",
-        };
-        if is_satisfied {
-            self.remove_entry(id, description, condition);
-            remove(cx, id, description);
-        } else if !failure.is_empty() {
-            let note = format!("{description} cannot be met: {other} {failure}");
-            cx.fail_job(id, "dependency", &note);
-        }
-    }
-
-    /// Checks the next dependents that are due, and removes the next dependencies on times that have been reached.
-    pub(crate) fn advance(&mut self, cx: &mut Context) {
-        self.check_woken(cx);
-        let now = milliseconds(cx.now);
-        for _ in 0..self.per_slice {
-            if self.begins.first().is_none_or(|(time, ..)| *time > now) {
-                return;
-            }
-            if let Some((_, id, description)) = self.begins.pop_first() {
-                remove(cx, id, &description);
+        let dependents = self.dependents.get_mut(&trigger);
+        let next = dependents.and_then(BTreeSet::pop_first);
+        if self.drop_empty(trigger)
+            && let Some(triggers) = self.fired.get_mut(&self.last_user)
+        {
+            triggers.remove(&trigger);
+            if triggers.is_empty() {
+                self.fired.remove(&self.last_user);
             }
         }
+        if let Some((_, id, description)) = next {
+            test(cx, id, &description);
+        }
+        true
     }
 
     /// The earliest time that a job depends on, seconds since the epoch.
     pub(crate) fn deadline(&self) -> Option<f64> {
-        self.begins.first().map(|(time, ..)| seconds(*time))
+        match self.begins.first() {
+            Some(Trigger::Time(time, _)) => Some(seconds(*time)),
+            _ => None,
+        }
     }
 
     /// Forgets the dependencies of a job that has ended.
     pub(crate) fn forget(&mut self, job: &Record) {
-        for description in job.dependencies() {
-            if let Some(condition) = Condition::described(description) {
-                self.remove_entry(job.id(), description, condition);
+        for (trigger, dependent) in dependencies(job, job.due_priority()) {
+            if let Some(dependents) = self.dependents.get_mut(&trigger) {
+                dependents.remove(&dependent);
+                self.drop_empty(trigger);
             }
         }
     }
 
-    fn remove_entry(&mut self, id: JobId, description: &str, condition: Condition) {
-        let description = description.to_owned();
-        if let Condition::Begin(time) = condition {
-            self.begins.remove(&(milliseconds(time), id, description));
-        } else if let Some(antecedent) = condition.antecedent()
-            && let Some(dependents) = self.dependents.get_mut(&antecedent)
-        {
-            dependents.of(condition).remove(&(id, description));
+    /// Moves a job to its place by another priority.
+    pub(crate) fn reprioritize(&mut self, cx: &Context, id: JobId, old: u32, new: u32) {
+        let Some(job) = cx.jobs.record(id) else {
+            return;
+        };
+        for (trigger, dependent) in dependencies(job, old) {
+            if let Some(dependents) = self.dependents.get_mut(&trigger)
+                && dependents.remove(&dependent)
+            {
+                dependents.insert((Reverse(new), dependent.1, dependent.2));
+            }
+        }
+    }
+
+    /// Removes a trigger without dependents. Returns whether it has none.
+    fn drop_empty(&mut self, trigger: Trigger) -> bool {
+        let dependents = self.dependents.get(&trigger);
+        let is_empty = dependents.is_none_or(BTreeSet::is_empty);
+        if is_empty {
+            self.dependents.remove(&trigger);
+            self.begins.remove(&trigger);
+        }
+        is_empty
+    }
+}
+
+/// The unsatisfied dependencies of a job with this priority, by trigger.
+fn dependencies(job: &Record, priority: u32) -> impl Iterator<Item = (Trigger, Dependent)> {
+    job.dependencies().iter().filter_map(move |description| {
+        let trigger = Condition::described(description)?.trigger(job.userid());
+        let dependent = (Reverse(priority), job.id(), description.clone());
+        Some((trigger, dependent))
+    })
+}
+
+/// Removes a dependency whose trigger has fired, or fails the job because the condition is not met.
+fn test(cx: &mut Context, id: JobId, description: &str) {
+    let state = cx.jobs.record(id).map(Record::state);
+    let Some(condition) = Condition::described(description) else {
+        return;
+    };
+    // It may have been cancelled in this call.
+    if state != Some(State::Depend) {
+        return;
+    }
+    let failure = condition.antecedent().and_then(|antecedent| {
+        cx.load(antecedent);
+        match cx.jobs.record(antecedent) {
+            Some(job) => Some(format!("{antecedent} {}", condition.failure(job)?)),
+            None => Some(cx.jobs.unknown(antecedent).text),
+        }
+    });
+    match failure {
+        None => remove(cx, id, description),
+        Some(reason) => {
+            let note = format!("{description} cannot be met: {reason}");
+            cx.fail_job(id, "dependency", &note);
         }
     }
 }
@@ -366,4 +400,49 @@ fn remove(cx: &mut Context, id: JobId, description: &str) {
         Event::with(cx.now, eventlog::DEPENDENCY_REMOVE, &context),
     );
     cx.revisit(id);
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_flux::eventlog::{self, Dependency};
+    use penstock_jobspec::job_id::JobId;
+
+    use super::Dependencies;
+    use crate::context::Context;
+    use crate::event::Event;
+    use crate::fixture::{add_pending_job, context};
+    use crate::settings::Settings;
+
+    fn depend(cx: &mut Context, id: JobId, description: String) {
+        let context = Dependency {
+            description: description.into(),
+        };
+        let event = Event::with(cx.now, eventlog::DEPENDENCY_ADD, &context);
+        cx.log(id, event);
+    }
+
+    #[test]
+    fn no_entry_outlives_a_release_or_the_end_of_a_job() {
+        let mut cx = context(Settings::default());
+        let (active, id) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
+        let mut dependencies = Dependencies::default();
+        // Both are past: one is unknown, the other is reached.
+        for description in ["afterany=99", "after=99", "begin-time=1"] {
+            depend(&mut cx, id, description.to_owned());
+        }
+        dependencies.resume(&cx, id);
+        assert_eq!(dependencies.advance(&mut cx, 10), 3);
+        assert!(dependencies.dependents.is_empty() && dependencies.fired.is_empty());
+        // These are not.
+        let id = add_pending_job(&mut cx);
+        for scheme in ["afterok", "after"] {
+            depend(&mut cx, id, format!("{scheme}={}", active.get()));
+        }
+        depend(&mut cx, id, "begin-time=5000".to_owned());
+        dependencies.resume(&cx, id);
+        assert!(dependencies.has_dependents(active) && dependencies.deadline() == Some(5000.0));
+        assert_eq!(dependencies.advance(&mut cx, 10), 0);
+        dependencies.forget(cx.jobs.record(id).unwrap());
+        assert!(dependencies.dependents.is_empty() && dependencies.begins.is_empty());
+    }
 }

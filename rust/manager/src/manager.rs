@@ -148,7 +148,10 @@ impl Manager {
             Effect::Withdraw(id) => {
                 self.scheduler.withdraw(cx, id);
             }
-            Effect::Reprioritize { id, old, new } => self.scheduler.reprioritize(cx, id, old, new),
+            Effect::Reprioritize { id, old, new } => {
+                self.dependencies.reprioritize(cx, id, old, new);
+                self.scheduler.reprioritize(cx, id, old, new);
+            }
             Effect::Probe(probe) => self.scheduler.probe(cx, probe),
             Effect::Probed { probe, answer } => {
                 self.elastic.handle_probe_answer(cx, probe, answer);
@@ -311,7 +314,7 @@ impl Manager {
             || self.dependencies.is_open()
     }
 
-    /// Whether a request is done in slices: [`advance`](Self::advance) does the next one.
+    /// Whether a request is done in slices, or dependents are released: [`advance`](Self::advance) does the next one.
     pub fn has_open_request(&self) -> bool {
         self.bulk.is_open()
             || self.submissions.is_open()
@@ -319,17 +322,19 @@ impl Manager {
             || self.scheduler.has_slices()
             || self.exec.has_lost_starts()
             || self.renewal.is_open()
+            || self.dependencies.is_open()
     }
 
-    /// Whether the slices that are due delay any of these users: all requests that are done in slices are those of other
-    /// users, or there is none and jobs are removed by the configured limits.
+    /// Whether the slices that are due delay any of these users: all requests that are done in slices, and jobs that are
+    /// released, are those of other users, or there are none and jobs are removed by the configured limits.
     pub fn delays(&self, users: &[u32]) -> bool {
         let bulk = self.bulk.users();
         let submissions = self.submissions.users(&self.cx);
         let is_owners =
             self.renewal.is_open() || self.scheduler.has_slices() || self.exec.has_lost_starts();
         let owner = is_owners.then_some(self.cx.settings.owner);
-        let others = self.purger.users().chain(owner);
+        let others = self.purger.users().chain(self.dependencies.users());
+        let others = others.chain(owner);
         let open: BTreeSet<u32> = bulk.chain(submissions).chain(others).collect();
         if open.is_empty() {
             let due = self.purger.deadline(&self.cx, &self.census);

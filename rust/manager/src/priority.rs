@@ -82,9 +82,16 @@ pub(crate) fn hold(cx: &mut Context, id: JobId) {
 }
 
 fn log_urgency(cx: &mut Context, id: JobId, urgency: u8, userid: u32) {
+    let Some(old) = cx.jobs.record(id).map(Record::due_priority) else {
+        return;
+    };
     let context = eventlog::Urgency { urgency, userid };
     cx.log(id, Event::with(cx.now, eventlog::URGENCY, &context));
-    set_priority(cx, id, priority(urgency));
+    let new = priority(urgency);
+    if cx.jobs.record(id).map(Record::state) == Some(State::Depend) {
+        cx.add_effect(Effect::Reprioritize { id, old, new });
+    }
+    set_priority(cx, id, new);
 }
 
 /// `job-manager.prioritize`: assigns priorities, which hold until the urgency changes. Held and

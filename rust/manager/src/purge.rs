@@ -1,5 +1,7 @@
 //! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and returns the space
 //! of the store to the file system, in slices, so that it does not delay other peers.
+//!
+//! A job is not removed while jobs depend on it: their release takes slices, too, and needs its facts.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,6 +12,7 @@ use penstock_wire::Message;
 
 use crate::census::{Census, end_of};
 use crate::context::Context;
+use crate::depend::Dependencies;
 use crate::effect::Effect;
 use crate::ended::End;
 use crate::error::Error;
@@ -70,23 +73,37 @@ enum Selection {
     /// The same of very many jobs, which are looked up in the list of inactive jobs before others are read.
     Compared(Comparison),
     /// These.
-    Named(std::vec::IntoIter<End>),
+    Named(VecDeque<End>),
     /// The oldest inactive jobs, up to this one.
     Oldest(End),
 }
 
 impl Selection {
-    /// Takes the next jobs, at most this many.
-    fn take(&mut self, census: &Census, count: usize) -> Vec<End> {
-        match self {
+    /// Takes the next jobs, of `count` at most, without those on which jobs depend: these stay for the next call. Returns
+    /// whether none is left, too.
+    fn take(
+        &mut self,
+        census: &Census,
+        dependencies: &Dependencies,
+        count: usize,
+    ) -> (Vec<End>, bool) {
+        let next: Vec<End> = match self {
             Self::Unchecked(..) | Self::Compared(_) => Vec::new(),
-            Self::Named(jobs) => jobs.take(count).collect(),
+            Self::Named(jobs) => jobs.drain(..count.min(jobs.len())).collect(),
             Self::Oldest(last) => {
                 let oldest = census.inactive().iter();
                 let oldest = oldest.take_while(|end| end <= last);
                 oldest.take(count).collect()
             }
+        };
+        let is_short = next.len() < count;
+        let is_removable = |(_, id): &End| !dependencies.has_dependents(*id);
+        let (jobs, others): (Vec<End>, Vec<End>) = next.into_iter().partition(is_removable);
+        let is_last = is_short && others.is_empty();
+        if let Self::Named(left) = self {
+            left.extend(others);
         }
+        (jobs, is_last)
     }
 }
 
@@ -205,6 +222,7 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
+        dependencies: &Dependencies,
         request: Request<'_>,
     ) -> Handled {
         let purge: PurgeRequest = request.payload()?;
@@ -240,7 +258,7 @@ impl Purger {
             }
         };
         let open = OpenPurge::new(request.message, selection, purge.force.into());
-        self.begin(cx, census, open)
+        self.begin(cx, census, dependencies, open)
     }
 
     /// `job-manager.purge-id`: removes one inactive job, or counts it.
@@ -248,17 +266,24 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
+        dependencies: &Dependencies,
         request: Request<'_>,
     ) -> Handled {
         let PurgeIdRequest { id, force } = request.payload()?;
         let selection = Selection::Unchecked(Vec::new(), vec![id].into_iter());
         let open = OpenPurge::new(request.message, selection, force);
-        self.begin(cx, census, open)
+        self.begin(cx, census, dependencies, open)
     }
 
-    fn begin(&mut self, cx: &mut Context, census: &mut Census, mut open: OpenPurge) -> Handled {
+    fn begin(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        dependencies: &Dependencies,
+        mut open: OpenPurge,
+    ) -> Handled {
         if !self.is_checking()
-            && let Some(response) = self.run_slice(cx, census, &mut open)?
+            && let Some(response) = self.run_slice(cx, census, dependencies, &mut open)?
         {
             return Ok(Reply::of(&response));
         }
@@ -271,6 +296,7 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
+        dependencies: &Dependencies,
         open: &mut OpenPurge,
     ) -> Result<Option<PurgeResponse>, RequestError> {
         if let Selection::Compared(comparison) = &mut open.selection {
@@ -297,11 +323,11 @@ impl Purger {
             if !open.force {
                 return Ok(Some(response(jobs.len() as u64, census)));
             }
-            open.selection = Selection::Named(jobs.into_iter());
+            open.selection = Selection::Named(jobs.into());
         }
-        let jobs = open.selection.take(census, self.jobs_per_slice);
+        let selection = &mut open.selection;
+        let (jobs, is_last) = selection.take(census, dependencies, self.jobs_per_slice);
         open.count += self.remove(cx, census, &jobs);
-        let is_last = jobs.len() < self.jobs_per_slice;
         Ok(is_last.then(|| response(open.count, census)))
     }
 
@@ -311,12 +337,17 @@ impl Purger {
     }
 
     /// Checks the next jobs of a request, or removes those of the one that has waited longest.
-    fn run_next_slice(&mut self, cx: &mut Context, census: &mut Census) {
+    fn run_next_slice(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        dependencies: &Dependencies,
+    ) {
         let unchecked = self.open.iter().position(OpenPurge::is_unchecked);
         let Some(mut open) = self.open.remove(unchecked.unwrap_or_default()) else {
             return;
         };
-        match self.run_slice(cx, census, &mut open) {
+        match self.run_slice(cx, census, dependencies, &mut open) {
             Ok(Some(response)) => cx.respond_with(&open.request, &response),
             Ok(None) => self.open.push_back(open),
             Err(error) => cx.reject(&open.request, &error),
@@ -369,9 +400,14 @@ impl Purger {
 
     /// Removes the next jobs of a request, and jobs that exceed the configured limits, and releases free pages of the
     /// store, as far as each is due.
-    pub(crate) fn advance(&mut self, cx: &mut Context, census: &mut Census) {
-        self.run_next_slice(cx, census);
-        self.apply_limits(cx, census);
+    pub(crate) fn advance(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        dependencies: &Dependencies,
+    ) {
+        self.run_next_slice(cx, census, dependencies);
+        self.apply_limits(cx, census, dependencies);
         self.sweep(cx);
         if self.release_due.is_some_and(|time| time <= cx.now) {
             let released = cx.release_pages(PAGES_PER_SLICE);
@@ -381,17 +417,18 @@ impl Purger {
         }
     }
 
-    fn apply_limits(&mut self, cx: &mut Context, census: &mut Census) {
+    fn apply_limits(&mut self, cx: &mut Context, census: &mut Census, dependencies: &Dependencies) {
         let due = self.limits_deadline(cx, census);
         if self.is_checking() || due.is_none_or(|time| time > cx.now) {
             return;
         }
         let excess = Excess::configured(cx).count(census, cx.now);
         let oldest = census.inactive().iter();
-        let jobs: Vec<End> = oldest.take(excess.min(self.jobs_per_slice)).collect();
+        let mut jobs: Vec<End> = oldest.take(excess.min(self.jobs_per_slice)).collect();
         if jobs.len() < self.jobs_per_slice {
             self.checked = cx.now;
         }
+        jobs.retain(|(_, id)| !dependencies.has_dependents(*id));
         self.remove(cx, census, &jobs);
     }
 

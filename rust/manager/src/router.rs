@@ -257,10 +257,11 @@ const ROUTES: &[Route] = {
             priority::prioritize(&mut m.cx, &mut m.bulk, r)
         }),
         route(job_manager::PURGE, Owner, Single, |m, r| {
-            m.purger.purge(&mut m.cx, &mut m.census, r)
+            m.purger.purge(&mut m.cx, &mut m.census, &m.dependencies, r)
         }),
         route(job_manager::PURGE_ID, Owner, Single, |m, r| {
-            m.purger.purge_id(&mut m.cx, &mut m.census, r)
+            m.purger
+                .purge_id(&mut m.cx, &mut m.census, &m.dependencies, r)
         }),
         route(job_manager::QUEUE_ENABLE, Owner, Single, |m, r| {
             queue_admin::queue_enable(&mut m.cx, r)

@@ -131,12 +131,26 @@ impl Manager {
         self.scheduler.run_next_slice(&mut self.cx);
         self.exec.run_next_slice(&mut self.cx);
         self.renewal.run_next_slice(&mut self.cx);
-        self.dependencies.advance(&mut self.cx);
-        self.purger.advance(&mut self.cx, &mut self.census);
+        self.purger
+            .advance(&mut self.cx, &mut self.census, &self.dependencies);
         self.elastic.advance(&mut self.cx);
         self.perform_due_steps();
+        self.release_dependents();
         self.cx.write_settled_events();
         self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Tests the next dependencies that are due; those on jobs that end by that, too, as far as the slice allows.
+    fn release_dependents(&mut self) {
+        let mut left = self.dependencies.slice();
+        loop {
+            let tested = self.dependencies.advance(&mut self.cx, left);
+            if tested == 0 {
+                return;
+            }
+            left -= tested;
+            self.perform_due_steps();
+        }
     }
 
     /// Performs the due steps of jobs until none is left.
@@ -202,7 +216,7 @@ impl Manager {
             }
         }
         self.scheduler.check_expiration(&mut self.cx, id);
-        self.dependencies.wake_dependents(&mut self.cx, id);
+        self.dependencies.wake_dependents(&self.cx, id);
     }
 
     /// Frees the job's resources once its tasks have ended and no request is outstanding.

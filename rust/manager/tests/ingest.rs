@@ -293,12 +293,14 @@ fn guests_stay_at_urgency_16_and_depend_on_their_own_jobs_only() {
 
 fn depending(bench: &mut Bench, scheme: &str, on: u64) -> u64 {
     let dependencies = json!([{"scheme": scheme, "value": on.to_string()}]);
-    bench.submit(&json!({ "dependencies": dependencies })).0
+    let (id, _) = bench.submit(&json!({ "dependencies": dependencies }));
+    bench.advance();
+    id
 }
 
 /// Each scheme on a job that ended well, badly, or without having run: 8 is SCHED, 64 INACTIVE.
 #[test]
-fn dependencies_on_jobs_that_are_over_are_satisfied_at_once() {
+fn dependencies_on_jobs_that_are_over_are_satisfied_in_the_next_slice() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -346,6 +348,7 @@ fn an_added_dependency_is_removed_under_the_same_description() {
         1
     );
     bench.end(first, 0);
+    bench.advance();
     let log = bench.log(second);
     let described = |name: &str| {
         let event = log.iter().find(|event| event["name"] == name).unwrap();
