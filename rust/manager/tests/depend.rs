@@ -269,6 +269,23 @@ fn a_purge_is_answered_when_the_dependents_are_released() {
 }
 
 #[test]
+fn the_limits_leave_out_a_job_whose_dependents_are_released() {
+    let mut bench = Bench::with(Settings {
+        inactive_num_limit: 0,
+        ..settings()
+    });
+    let ids = many(&mut bench, 10, &json!({}));
+    many(&mut bench, 1000, &on("afterany", &ids[..1]));
+    bench.request("job-manager.raise", &json!({"ids": ids, "type": "cancel"}));
+    bench.pass(2.0);
+    assert_eq!(count(&mut bench, "inactive"), 1);
+    assert_eq!(bench.row(ids[0])["state"], 64);
+    release_in_slices(&mut bench);
+    bench.pass(2.0);
+    assert_eq!(count(&mut bench, "inactive"), 0);
+}
+
+#[test]
 fn a_chain_and_a_tree_of_dependents_end_in_slices() {
     // Each job depends on the one before.
     let mut bench = Bench::new();
