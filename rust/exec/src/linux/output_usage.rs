@@ -18,7 +18,7 @@ use crate::types::JobId;
 /// The files that one step of a count looks at: some milliseconds if none is in the cache.
 const FILES_PER_STEP: usize = 128;
 /// The unit in which a file system allocates space for a file.
-const BLOCK_BYTES: u64 = 4096;
+pub(super) const BLOCK_BYTES: usize = 4096;
 
 /// Marks a file of retained output as a guest's.
 pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {
@@ -71,7 +71,7 @@ fn guests_file(entry: &DirEntry) -> Option<OutputFile> {
         user: file.gid(),
         bytes: file
             .len()
-            .checked_next_multiple_of(BLOCK_BYTES)
+            .checked_next_multiple_of(BLOCK_BYTES as u64)
             .unwrap_or(u64::MAX),
     })
 }
@@ -114,7 +114,10 @@ mod tests {
             let mut jobs: Vec<_> = found.iter().map(|file| file.job.get()).collect();
             jobs.sort_unstable();
             assert!(jobs.into_iter().eq(1..=200));
-            assert_eq!(found.iter().map(|file| file.bytes).max(), Some(BLOCK_BYTES));
+            assert_eq!(
+                found.iter().map(|file| file.bytes).max(),
+                Some(BLOCK_BYTES as u64)
+            );
         }
     }
 

@@ -31,6 +31,8 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const MAX_BYTES_PER_EVENT: usize = 1 << 20;
 /// Time after which a guest's stream whose output had no room is read again.
 const RESUME_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which the room of a file system is known. To measure it may take longer than to copy.
+const ROOM_LIFETIME: Duration = Duration::from_millis(50);
 /// Descriptors that the reaper has for one task at most, and those that it has in any case.
 const MAX_TASK_DESCRIPTORS: u64 = 5;
 const OTHER_DESCRIPTORS: u64 = 128;
@@ -87,8 +89,16 @@ struct OutputCopy {
     label: Label,
     /// Labelled output that has been read and had no room.
     unwritten: Vec<u8>,
-    /// Whether it is stored output of a guest, which leaves the reserve.
-    is_guests: bool,
+    /// The file system, if it is stored output of a guest, which leaves the reserve.
+    file_system: Option<u64>,
+}
+
+/// The room for stored output of guests.
+#[derive(Debug, Default)]
+struct Rooms {
+    reserve: OutputReserve,
+    /// By file system, when it was measured, and the bytes that are left of it.
+    measured: BTreeMap<u64, (Instant, usize)>,
 }
 
 /// Output on its way to a file that a guest has named, for a process of the guest's: [`Guests`](super::guests::Guests).
@@ -107,7 +117,7 @@ pub(super) struct Streams {
     tokens: BTreeMap<u64, TaskId>,
     last_token: u64,
     buffer: Vec<u8>,
-    reserve: OutputReserve,
+    rooms: Rooms,
     /// The tokens of streams that are not read until there is room for their output.
     paused: BTreeSet<u64>,
     resume_at: Option<Instant>,
@@ -126,7 +136,7 @@ impl Streams {
             tokens: BTreeMap::new(),
             last_token: 0,
             buffer: Vec::new(),
-            reserve: OutputReserve::default(),
+            rooms: Rooms::default(),
             paused: BTreeSet::new(),
             resume_at: None,
         }
@@ -134,7 +144,10 @@ impl Streams {
 
     /// Sets the free space that stored output of guests leaves.
     pub(super) fn reserve(&mut self, reserve: OutputReserve) {
-        self.reserve = reserve;
+        self.rooms = Rooms {
+            reserve,
+            measured: BTreeMap::new(),
+        };
         if self.resume_at.is_some() {
             self.resume_at = Some(Instant::now());
         }
@@ -146,7 +159,7 @@ impl Streams {
         Some(at.saturating_duration_since(Instant::now()))
     }
 
-    /// Reads paused streams again if it is time.
+    /// Waits for events of paused streams again if it is time and there is room.
     pub(super) fn resume(&mut self) {
         let now = Instant::now();
         if self.resume_at.take_if(|at| *at <= now).is_none() {
@@ -154,7 +167,7 @@ impl Streams {
         }
         for token in self.paused.clone() {
             if let Some(task) = self.tokens.get(&token) {
-                self.copy(*task, token);
+                self.copy(*task, token, 0);
             }
         }
     }
@@ -214,12 +227,12 @@ impl Streams {
             let _ = epoll::delete(&*self.epoll, &input.fd);
             return Some(task);
         }
-        self.copy(task, token);
+        self.copy(task, token, MAX_BYTES_PER_EVENT);
         None
     }
 
-    /// Copies the available output of a stream. Without room for it, the stream is paused.
-    fn copy(&mut self, task: TaskId, token: u64) {
+    /// Copies what has been read of a stream, and this much of what is available. Without room for it, the stream is paused.
+    fn copy(&mut self, task: TaskId, token: u64, max_bytes: usize) {
         let copies = self.tasks.get_mut(&task);
         let copies = copies.map(|streams| &mut streams.copies);
         let Some((copies, position)) = copies.and_then(|copies| {
@@ -235,7 +248,11 @@ impl Streams {
         let data = EventSource::Stream(token).data();
         let flags = epoll::EventFlags::IN;
         let was_paused = self.paused.remove(&token);
-        let is_open = match copy.run(&mut self.buffer, MAX_BYTES_PER_EVENT, self.reserve) {
+        let buffer = &mut self.buffer;
+        let progress = self
+            .rooms
+            .write(copy, |copy, room| copy.run(buffer, max_bytes, room));
+        let is_open = match progress {
             Progress::Paused => {
                 // It fails if the stream was paused before.
                 let _ = epoll::delete(&*self.epoll, &copy.source);
@@ -340,10 +357,13 @@ impl Streams {
             };
             streams.terminal = None;
             self.buffer.resize(READ_BUFFER_BYTES, 0);
-            for (token, copy) in streams.copies {
-                self.tokens.remove(&token);
-                self.paused.remove(&token);
-                dropped += copy.close(&mut self.buffer, self.reserve);
+            for (token, copy) in &mut streams.copies {
+                self.tokens.remove(token);
+                self.paused.remove(token);
+                let buffer = &mut self.buffer;
+                dropped += self
+                    .rooms
+                    .write(copy, |copy, room| copy.close(buffer, room));
             }
             if let Some(token) = streams.input.and_then(|input| input.token) {
                 self.tokens.remove(&token);
@@ -471,12 +491,17 @@ impl TaskStreams {
                 output_usage::mark(&target, guest.uid).map_err(at(step))?;
             }
             let label = Label::new(prefix.into_bytes(), buffering);
+            let file_system = if is_retained_of_guest(spec, step) {
+                Some(fstat(&target).map_err(at(step))?.st_dev)
+            } else {
+                None
+            };
             let copy = OutputCopy {
                 source,
                 target,
                 label,
                 unwritten: Vec::new(),
-                is_guests: is_retained_of_guest(spec, step),
+                file_system,
             };
             self.copies.push((0, copy));
         }
@@ -600,20 +625,61 @@ enum Progress {
     Ended,
 }
 
+impl Rooms {
+    /// Writes output as far as there is room.
+    fn write<T>(
+        &mut self,
+        copy: &mut OutputCopy,
+        write: impl FnOnce(&mut OutputCopy, &mut usize) -> T,
+    ) -> T {
+        let mut room = self.room(copy, Instant::now());
+        let before = room;
+        let result = write(copy, &mut room);
+        self.record_written(copy, before - room);
+        result
+    }
+
+    /// The bytes that may be written to a file now. It is measured when it is old, or may not suffice for one event.
+    fn room(&mut self, copy: &OutputCopy, now: Instant) -> usize {
+        let Some(file_system) = copy.file_system.filter(|_| self.reserve.0 > 0) else {
+            return usize::MAX;
+        };
+        if let Some((at, room)) = self.measured.get(&file_system)
+            && now.saturating_duration_since(*at) < ROOM_LIFETIME
+            && *room >= MAX_BYTES_PER_EVENT
+        {
+            return *room;
+        }
+        let free = output_usage::free_bytes_of(&copy.target);
+        let room = usize::try_from(self.reserve.room(free)).unwrap_or(usize::MAX);
+        self.measured.insert(file_system, (now, room));
+        room
+    }
+
+    /// Takes what was written from the room of its file system.
+    fn record_written(&mut self, copy: &OutputCopy, bytes: usize) {
+        let file_system = copy.file_system.as_ref();
+        if let Some((_, room)) = file_system.and_then(|id| self.measured.get_mut(id)) {
+            *room = room.saturating_sub(bytes.next_multiple_of(output_usage::BLOCK_BYTES));
+        }
+    }
+}
+
 impl OutputCopy {
-    /// Copies the available output, of a guest as far as it leaves the reserve. If it cannot be written, the task finds its
-    /// output closed.
-    fn run(&mut self, buffer: &mut [u8], max_bytes: usize, reserve: OutputReserve) -> Progress {
-        let mut room = self.room(reserve);
+    /// Copies the available output as far as there is room. If it cannot be written, the task finds its output closed.
+    fn run(&mut self, buffer: &mut [u8], max_bytes: usize, room: &mut usize) -> Progress {
         let mut rest = max_bytes;
-        if self.write(&mut room).is_err() {
+        if self.write(room).is_err() {
             return Progress::Ended;
         }
-        while rest > 0 {
-            if room == 0 {
+        loop {
+            if *room == 0 {
                 return Progress::Paused;
             }
-            let length = buffer.len().min(rest).min(room);
+            if rest == 0 {
+                return Progress::Open;
+            }
+            let length = buffer.len().min(rest).min(*room);
             let bytes = buffer.get_mut(..length).unwrap_or_default();
             match rustix::io::read(&self.source, &mut *bytes) {
                 // EIO: no process has the terminal open.
@@ -622,7 +688,7 @@ impl OutputCopy {
                     rest = rest.saturating_sub(length);
                     let bytes = bytes.get(..length).unwrap_or_default();
                     self.unwritten = self.label.add_to(bytes);
-                    if self.write(&mut room).is_err() {
+                    if self.write(room).is_err() {
                         return Progress::Ended;
                     }
                 }
@@ -630,16 +696,6 @@ impl OutputCopy {
                 Err(_) => return Progress::Open,
             }
         }
-        Progress::Open
-    }
-
-    /// The bytes that may be written to the file now.
-    fn room(&self, reserve: OutputReserve) -> usize {
-        if !self.is_guests || reserve == OutputReserve::default() {
-            return usize::MAX;
-        }
-        let room = reserve.room(output_usage::free_bytes_of(&self.target));
-        usize::try_from(room).unwrap_or(usize::MAX)
     }
 
     /// Writes what has been read, as far as there is room.
@@ -653,9 +709,9 @@ impl OutputCopy {
     }
 
     /// Writes a line that has not ended.
-    fn finish(&mut self, mut room: usize) -> Progress {
+    fn finish(&mut self, room: &mut usize) -> Progress {
         self.unwritten.append(&mut self.label.finish());
-        if self.write(&mut room).is_ok() && !self.unwritten.is_empty() {
+        if self.write(room).is_ok() && !self.unwritten.is_empty() {
             Progress::Paused
         } else {
             Progress::Ended
@@ -663,10 +719,10 @@ impl OutputCopy {
     }
 
     /// Copies what is available at the end of the job. Returns the number of bytes for which there was no room.
-    fn close(mut self, buffer: &mut [u8], reserve: OutputReserve) -> u64 {
-        let mut progress = self.run(buffer, MAX_BYTES_PER_EVENT, reserve);
+    fn close(&mut self, buffer: &mut [u8], room: &mut usize) -> u64 {
+        let mut progress = self.run(buffer, MAX_BYTES_PER_EVENT, room);
         if progress == Progress::Open {
-            progress = self.finish(self.room(reserve));
+            progress = self.finish(room);
         }
         if progress != Progress::Paused {
             return 0;
@@ -701,7 +757,7 @@ mod tests {
             target: file.try_clone().expect("a descriptor").into(),
             label: Label::new(b"12: ".to_vec(), Buffering::None),
             unwritten: Vec::new(),
-            is_guests: true,
+            file_system: Some(fstat(file).expect("a file").st_dev),
         }
     }
 
@@ -743,11 +799,10 @@ mod tests {
         // A changed reserve is looked at now.
         streams.reserve(OutputReserve(1));
         streams.resume();
-        assert_eq!(contents(&mut file), "12: one\n12: two\n");
         assert_eq!(streams.resume_delay(), None);
-        // The pipe is watched again, and paused again.
+        // The pipe is watched again, in turn with all others.
+        assert_eq!(contents(&mut file), "");
         let mut events = Vec::with_capacity(1);
-        write_all(&end, b"three\n").expect("there is room in the pipe");
         epoll::wait(
             &*streams.epoll,
             rustix::buffer::spare_capacity(&mut events),
@@ -755,6 +810,9 @@ mod tests {
         )
         .expect("an event");
         assert_eq!(events.len(), 1);
+        streams.handle(1);
+        assert_eq!(contents(&mut file), "12: one\n12: two\n");
+        write_all(&end, b"three\n").expect("there is room in the pipe");
         streams.reserve(OutputReserve(u64::MAX));
         streams.handle(1);
         assert_eq!(streams.close(TASK.job), 6);
@@ -773,8 +831,48 @@ mod tests {
         copy.write(&mut 7).expect("written");
         assert_eq!(contents(&mut file), "12: a\n1");
         assert_eq!(copy.unwritten, b"2: b\n");
-        assert_eq!(copy.finish(0), Progress::Paused);
-        assert_eq!(copy.close(&mut [0; 100], OutputReserve(u64::MAX)), 9);
+        assert_eq!(copy.finish(&mut 0), Progress::Paused);
+        assert_eq!(copy.close(&mut [0; 100], &mut 0), 9);
+    }
+
+    #[test]
+    fn a_stream_is_paused_when_labels_use_the_room() {
+        let (source, end) = open_pipe(OFlags::empty()).expect("a pipe");
+        write_all(&end, b"a\nb\n").expect("there is room");
+        let mut file = tempfile::tempfile().expect("a file");
+        let mut copy = guests_copy(source, &file);
+        let progress = copy.run(&mut [0; 100], 4, &mut 7);
+        assert_eq!(progress, Progress::Paused);
+        assert_eq!(contents(&mut file), "12: a\n1");
+        // What was read before is written without another event.
+        let progress = copy.run(&mut [0; 100], 0, &mut 100);
+        assert_eq!(progress, Progress::Open);
+        assert_eq!(contents(&mut file), "12: a\n12: b\n");
+    }
+
+    #[test]
+    fn the_room_of_a_file_system_is_known_for_a_short_time() {
+        let (source, _end) = open_pipe(OFlags::empty()).expect("a pipe");
+        let file = tempfile::tempfile().expect("a file");
+        let copy = guests_copy(source, &file);
+        let file_system = copy.file_system.expect("known");
+        let mut rooms = Rooms {
+            reserve: OutputReserve(1),
+            measured: BTreeMap::new(),
+        };
+        let now = Instant::now();
+        let known = MAX_BYTES_PER_EVENT + (1 << 12);
+        for (room, later, is_known) in [
+            (known, ROOM_LIFETIME / 2, true),
+            (known, ROOM_LIFETIME, false),
+            (known - 1, Duration::ZERO, false),
+        ] {
+            rooms.measured.insert(file_system, (now, room));
+            // It takes a block.
+            rooms.record_written(&copy, 9);
+            let found = rooms.room(&copy, now + later);
+            assert_eq!(found == MAX_BYTES_PER_EVENT, is_known, "{room} {later:?}");
+        }
     }
 
     /// At the end of a job a process outside of it may write as fast as the reaper reads.
@@ -788,9 +886,9 @@ mod tests {
             target: file.try_clone().expect("a descriptor").into(),
             label: Label::new(Vec::new(), Buffering::None),
             unwritten: Vec::new(),
-            is_guests: false,
+            file_system: None,
         };
-        let progress = copy.run(&mut [0; 100], 1000, OutputReserve(u64::MAX));
+        let progress = copy.run(&mut [0; 100], 1000, &mut { usize::MAX });
         assert_eq!(progress, Progress::Open);
         let mut copied = Vec::new();
         std::io::Seek::rewind(&mut file).expect("rewound");
