@@ -844,7 +844,7 @@ mod tests {
         let progress = copy.run(&mut [0; 100], 4, &mut 7);
         assert_eq!(progress, Progress::Paused);
         assert_eq!(contents(&mut file), "12: a\n1");
-        // What was read before is written without another event.
+        // Output that was read before is written without another event.
         let progress = copy.run(&mut [0; 100], 0, &mut 100);
         assert_eq!(progress, Progress::Open);
         assert_eq!(contents(&mut file), "12: a\n12: b\n");

@@ -161,16 +161,27 @@ impl Service {
         }
     }
 
-    /// Handles processes of a job that were killed because of its memory limit. The tasks' statuses tell
-    /// what it means for the job.
-    pub(super) fn record_oom_kills(&mut self, id: JobId, count: u64) {
-        if let Some(job) = self.jobs.get_mut(&id)
-            && count > job.oom_kills
-        {
-            job.oom_kills = count;
+    /// Sends exceptions about what a job has lost, directly before its release: the service that sends the release has the
+    /// reaper's numbers, whatever was lost or sent by one before it.
+    pub(super) fn warn_of_losses(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let out = &mut self.messages;
+        let count = job.oom_kills;
+        if count > 0 {
             let processes = if count == 1 { "process" } else { "processes" };
             let note = format!("out of memory: the memory limit has ended {count} {processes}");
-            job.warn(id, "oom", note, WARNING_SEVERITY, &mut self.messages);
+            job.warn(id, "oom", note, WARNING_SEVERITY, out);
+        }
+        let bytes = job.dropped_output;
+        if bytes > 0 {
+            let reserve = self.settings.output_reserve;
+            let note = format!(
+                "{bytes} bytes of output were dropped at the end of the job: only the reserve of {reserve} bytes is free for \
+                 output (`penstock.exec.output-reserve`)"
+            );
+            job.warn(id, "exec", note, WARNING_SEVERITY, out);
         }
     }
 }

@@ -180,8 +180,6 @@ pub(super) enum Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputCondition {
     None,
-    /// The step waits for free space. An exception that does not end the job says so.
-    Space,
     /// The step waits for the end of the count of all files with this number, which shows whether its user is above the limit.
     Count(u64),
     /// The job ends because of it.
@@ -226,6 +224,8 @@ pub(super) struct Job {
     /// The last interval between measurements of free space in which it was checked, and what was added to it then.
     pub(super) output_growth: (u64, u64),
     pub(super) output_condition: OutputCondition,
+    /// The number of the last shortage of space of which an exception has told.
+    pub(super) told_shortage: u64,
     /// Its user, if that is a guest.
     pub(super) guest: Option<Admitted>,
     /// The user of the directory that its plan has.
@@ -273,6 +273,7 @@ impl Job {
             output_bytes: 0,
             output_growth: (0, 0),
             output_condition: OutputCondition::None,
+            told_shortage: 0,
             guest: None,
             directory: None,
             oom_kills: 0,

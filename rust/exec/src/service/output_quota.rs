@@ -19,12 +19,12 @@ use crate::types::JobId;
 const COUNT_PAUSE_FACTOR: f64 = 9.0;
 /// The part of the reserve that has to be free in addition before jobs start again, as a divisor.
 const RESUME_DIVISOR: u64 = 8;
-/// No job is ended if the free space suffices for this many intervals, ten minutes, of what guests write.
+/// No job is ended if the room suffices for this many intervals, ten minutes, of what guests write.
 const FULL_AFTER_INTERVALS: u64 = 600;
-/// The severity of the exception that tells why a job does not start.
+/// The least room for that, as a divisor of the reserve: no job is ended that writes a line from time to time.
+const FLOOR_DIVISOR: u64 = 16;
+/// The severity of the exceptions that tell why a job does not start, or does not continue.
 const HELD_SEVERITY: i64 = 3;
-/// The severity of the exception that tells of lost output.
-const DROPPED_SEVERITY: i64 = 1;
 
 impl Service {
     /// Whether the size of a running job's retained output is needed.
@@ -57,18 +57,13 @@ impl Service {
         if self.measure_space_if_due() {
             return false;
         }
+        let shortage = self.output_usage.space.shortages;
         if self.output_usage.space.is_low
             && let Some(job) = self.jobs.get_mut(&id)
-            && mem::replace(&mut job.output_condition, OutputCondition::Space)
-                != OutputCondition::Space
+            && mem::replace(&mut job.told_shortage, shortage) != shortage
         {
-            let at = self.clock + OUTPUT_CHECK_INTERVAL_S;
-            self.timers.add_output(at);
-            let reserve = self.settings.output_reserve;
-            let note = format!(
-                "the job starts when there is space for its output: only the reserve of {reserve} bytes is free \
-                 (`penstock.exec.output-reserve`)"
-            );
+            self.timers.add_output(self.clock + OUTPUT_CHECK_INTERVAL_S);
+            let note = space_note("starts", self.settings.output_reserve);
             job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
         }
         !self.output_usage.space.is_low
@@ -98,10 +93,11 @@ impl Service {
             0
         };
         usage.space.is_low = bytes < wanted || OutputReserve(reserve).room(bytes) == 0;
+        usage.space.shortages += u64::from(usage.space.is_low && !was_low);
         let text = match (was_low, usage.space.is_low) {
             (false, true) => Some(format!(
                 "{bytes} bytes are free for output, and {reserve} are reserved (`penstock.exec.output-reserve`): jobs of guests \
-                 whose output is stored do not start, and those that write most are ended"
+                 whose output is stored do not start, or block while they write, and those that write most are ended"
             )),
             (true, false) => Some(format!(
                 "{bytes} bytes are free for output: jobs of guests start"
@@ -123,13 +119,19 @@ impl Service {
         self.recheck_waiting();
     }
 
-    /// Requests what all running jobs of guests have written in this interval, and the free space after that.
+    /// Requests what all running jobs of guests have written in this interval, and the free space after that. The jobs get an
+    /// exception that tells why they block.
     fn compare_writers(&mut self) {
         let is_writer =
             |job: &Job| job.is_guests() && job.is_output_retained && job.has_running_task();
-        let writers = self.jobs.iter().filter(|(_, job)| is_writer(job));
-        self.effects
-            .extend(writers.map(|(id, _)| Effect::MeasureOutput(*id)));
+        let shortage = self.output_usage.space.shortages;
+        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| is_writer(job)) {
+            self.effects.push(Effect::MeasureOutput(*id));
+            if !job.is_failing() && mem::replace(&mut job.told_shortage, shortage) != shortage {
+                let note = space_note("can write more", self.settings.output_reserve);
+                job.warn(*id, "exec", note, HELD_SEVERITY, &mut self.messages);
+            }
+        }
         self.effects.push(Effect::MeasureSpace);
         self.output_usage.space.is_comparing = true;
     }
@@ -154,11 +156,14 @@ impl Service {
                 writers.push((growth, *id));
             }
         }
-        if total.saturating_mul(FULL_AFTER_INTERVALS) <= free {
+        let reserve = self.settings.output_reserve;
+        let room = OutputReserve(reserve)
+            .room(free)
+            .max(reserve / FLOOR_DIVISOR);
+        if total.saturating_mul(FULL_AFTER_INTERVALS) <= room {
             return;
         }
         writers.sort_unstable_by(|one, other| other.cmp(one));
-        let reserve = self.settings.output_reserve;
         for (growth, id) in writers {
             if ended.saturating_mul(2) >= total {
                 return;
@@ -254,8 +259,10 @@ impl Service {
         };
         for (id, (user, bytes)) in mem::take(&mut count.found) {
             let job = self.jobs.get_mut(&id);
-            if let Some(job) = job.filter(|job| job.output_bytes == 0) {
-                // It is an earlier service's, and was not measured yet.
+            // It is an earlier service's, and was not measured yet.
+            if let Some(job) =
+                job.filter(|job| !job.is_guests() || job.is_reattached() && job.output_bytes == 0)
+            {
                 job.output_bytes = bytes;
             }
             if self.jobs.get(&id).is_none_or(|job| !job.is_guests()) {
@@ -360,21 +367,6 @@ impl Service {
         self.request(Request::ReserveOutput(reserve));
     }
 
-    /// Handles output that the reaper has dropped at the end of a job.
-    pub(super) fn record_dropped_output(&mut self, id: JobId, bytes: u64) {
-        let reserve = self.settings.output_reserve;
-        if let Some(job) = self.jobs.get_mut(&id)
-            && bytes > job.dropped_output
-        {
-            job.dropped_output = bytes;
-            let note = format!(
-                "{bytes} bytes of output were dropped at the end of the job: only the reserve of {reserve} bytes is free for \
-                 output (`penstock.exec.output-reserve`)"
-            );
-            job.warn(id, "exec", note, DROPPED_SEVERITY, &mut self.messages);
-        }
-    }
-
     /// The number of jobs that wait for space for their output or for a count before they start.
     pub(super) fn held_starts(&self) -> usize {
         let waiting = self.output_usage.waiting.iter();
@@ -382,4 +374,11 @@ impl Service {
             .filter(|id| self.jobs.get(id).is_some_and(Job::is_untouched))
             .count()
     }
+}
+
+fn space_note(step: &str, reserve: u64) -> String {
+    format!(
+        "the job {step} when there is space for its output: only the reserve of {reserve} bytes is free \
+         (`penstock.exec.output-reserve`)"
+    )
 }

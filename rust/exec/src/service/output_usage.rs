@@ -55,6 +55,8 @@ pub(super) struct Space {
     pub(super) measured_at: Option<f64>,
     pub(super) is_wanted: bool,
     pub(super) is_low: bool,
+    /// The number of times that it has become low.
+    pub(super) shortages: u64,
     /// Whether the output of every running job is measured, to find the largest writers, and the space again after that.
     pub(super) is_comparing: bool,
     /// The number of the interval between two measurements: what a job writes is added up in one.

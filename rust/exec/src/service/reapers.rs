@@ -94,8 +94,18 @@ impl Service {
             | Event::Ended { task, .. } => (task.job, Some(task)),
             Event::TaskEmpty { task } => return self.record_empty_task(task),
             Event::Empty { job } => (job, None),
-            Event::OomKilled { job, count } => return self.record_oom_kills(job, count),
-            Event::OutputDropped { job, bytes } => return self.record_dropped_output(job, bytes),
+            Event::OomKilled { job, count } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.oom_kills = count.max(job.oom_kills);
+                }
+                return;
+            }
+            Event::OutputDropped { job, bytes } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.dropped_output = bytes.max(job.dropped_output);
+                }
+                return;
+            }
         };
         // After the list, an unknown job is one that the reaper could not forget.
         if self.reaper == ReaperState::Ready && !self.jobs.contains_key(&id) {

@@ -128,6 +128,10 @@ impl Service {
             return;
         }
         if job.outstanding_start.is_some() {
+            self.warn_of_losses(id);
+            let Some(job) = self.jobs.get_mut(&id) else {
+                return;
+            };
             job.answer_release(id, &mut self.messages);
             let guest = job.guest.map(|guest| DirectoryOwner::Guest(guest.uid()));
             // The output since the last check counts for its user, too.

@@ -99,18 +99,22 @@ fn a_limit_that_cannot_be_enforced_fails_the_job() {
 }
 
 #[test]
-fn an_oom_kill_is_reported_before_the_end() {
+fn an_oom_kill_is_reported_with_the_release() {
     let mut world = World::new();
     world.kernel.has_cgroups = true;
     submit_limited(&mut world, &json!({"memory": 4096}));
     world.kernel.oom_kills.insert(CgroupId(0), 1);
     world.end_process(0, SIGKILL);
+    // A service that ends meanwhile reports neither.
+    world.run_reaper();
+    world.crash_service(usize::MAX, 0);
+    world.restart();
     world.run();
     let note = "out of memory: the memory limit has ended 1 process";
     assert_eq!(world.job(1).warnings, [("oom".to_owned(), note.to_owned())]);
     assert_eq!(
         world.answers(1),
-        ["start", "exception", "finish", "release"]
+        ["start", "reattached", "finish", "exception", "release"]
     );
     assert_eq!(world.job(1).statuses, [9]);
 }

@@ -6,7 +6,7 @@ use penstock_exec::service::{Effect, GuestSettings, OutputFile};
 use penstock_exec::{JobId, OutputReserve};
 use serde_json::{Value, json};
 
-use crate::job_manager::{jobspec, resources, with_options};
+use crate::job_manager::{ManagedJob, jobspec, resources, with_options};
 use crate::world::{World, exited, submit};
 
 const GUEST: u32 = 1001;
@@ -215,19 +215,19 @@ fn a_count_includes_jobs_whose_output_was_not_measured_yet() {
 }
 
 /// A world whose service runs job 1 of a guest, of which the instance knows nothing.
-fn world_with_unclaimed_job() -> World {
+fn world_with_unclaimed_job() -> (World, ManagedJob) {
     let mut world = world_with_guests();
     submit_as(&mut world, GUEST, 1);
     count(&mut world, &[]);
     write(&mut world, 1, 60);
-    world.jobs.remove(&1);
+    let job = world.jobs.remove(&1).expect("submitted");
     restart_service(&mut world);
-    world
+    (world, job)
 }
 
 #[test]
 fn a_count_includes_jobs_that_the_instance_has_not_requested() {
-    let mut world = world_with_unclaimed_job();
+    let (mut world, _) = world_with_unclaimed_job();
     submit_as(&mut world, GUEST, 2);
     let files = [file(1, GUEST, 60), file(9, GUEST, 50)];
     count(&mut world, &files);
@@ -237,8 +237,46 @@ fn a_count_includes_jobs_that_the_instance_has_not_requested() {
 }
 
 #[test]
+fn output_of_an_unclaimed_job_is_added_up_once() {
+    let (mut world, job) = world_with_unclaimed_job();
+    submit_as(&mut world, GUEST, 2);
+    count(&mut world, &[file(1, GUEST, 60), file(9, GUEST, 50)]);
+    count(&mut world, &[file(1, GUEST, 90)]);
+    assert_eq!(world.answers(2), ["start"]);
+    // The instance requests the job.
+    world.jobs.insert(1, job);
+    world.send_start(1);
+    write(&mut world, 1, 35);
+    world.run();
+    world.advance(1.0);
+    world.run();
+    assert_eq!(world.answers(1), ["start", "reattached"]);
+    // The sum is 95, not 125.
+    assert_eq!(world.counts, 0);
+}
+
+#[test]
+fn output_that_a_count_finds_before_it_was_measured_is_written_now() {
+    let mut world = world_with_reserve();
+    world.settings.user_output_limit = 100;
+    restart_service(&mut world);
+    submit_as(&mut world, GUEST, 1);
+    let file_of_other = file(9, OTHER_GUEST, 150);
+    count(&mut world, &[file_of_other]);
+    write(&mut world, 1, 60);
+    // This job needs another count, in the first second of the other job.
+    submit_as(&mut world, OTHER_GUEST, 2);
+    count(&mut world, &[file(1, GUEST, 60)]);
+    write(&mut world, 2, 10);
+    world.free_space = 0;
+    world.advance(1.0);
+    world.run();
+    assert_eq!([1, 2].map(|id| world.job(id).notes.len()), [1, 0]);
+}
+
+#[test]
 fn a_count_is_repeated_if_a_job_was_forgotten_whose_output_was_not_measured() {
-    let mut world = world_with_unclaimed_job();
+    let (mut world, _) = world_with_unclaimed_job();
     submit_as(&mut world, GUEST, 2);
     let service = world.service_mut();
     service.take_output_files(&[file(1, GUEST, 60)]);
@@ -318,7 +356,7 @@ fn a_job_starts_when_there_is_space_for_its_output() {
         [("exec".to_owned(), note.to_owned())]
     );
     let low = "799 bytes are free for output, and 800 are reserved (`penstock.exec.output-reserve`): jobs of guests whose output \
-               is stored do not start, and those that write most are ended";
+               is stored do not start, or block while they write, and those that write most are ended";
     // A little more is not enough, and nothing is reported again.
     for free in [799, 899] {
         world.free_space = free;
@@ -356,11 +394,14 @@ fn the_reaper_leaves_the_reserve() {
 }
 
 #[test]
-fn dropped_output_is_reported_before_the_end() {
+fn dropped_output_is_reported_with_the_release() {
     let mut world = world_with_reserve();
     submit_as(&mut world, GUEST, 1);
     world.kernel.unwritten.insert(JobId::new(1), 70);
     world.end_process(0, exited(0));
+    // A service that ends meanwhile reports neither.
+    world.run_reaper();
+    restart_service(&mut world);
     world.run();
     let note = "70 bytes of output were dropped at the end of the job: only the reserve of 800 bytes is free for output \
                 (`penstock.exec.output-reserve`)";
@@ -370,8 +411,25 @@ fn dropped_output_is_reported_before_the_end() {
     );
     assert_eq!(
         world.answers(1),
-        ["start", "exception", "finish", "release"]
+        ["start", "reattached", "finish", "exception", "release"]
     );
+}
+
+#[test]
+fn running_jobs_of_guests_get_one_exception_when_there_is_no_space() {
+    let mut world = world_with_reserve();
+    submit(&mut world, 1, 1);
+    submit_as(&mut world, GUEST, 2);
+    let note = "the job can write more when there is space for its output: only the reserve of 800 bytes is free \
+                (`penstock.exec.output-reserve`)";
+    let warning = ("exec".to_owned(), note.to_owned());
+    for (free, told) in [(800, 1), (850, 1), (900, 1), (700, 2)] {
+        world.free_space = free;
+        world.advance(1.0);
+        world.run();
+        assert_eq!(world.job(2).warnings, vec![warning.clone(); told], "{free}");
+    }
+    assert!(world.job(1).warnings.is_empty());
 }
 
 #[test]
@@ -478,19 +536,40 @@ fn the_space_that_is_left_is_the_owners() {
 
 #[test]
 fn jobs_that_write_little_are_not_ended_for_space_that_others_take() {
-    let mut world = world_with_reserve();
-    submit_as(&mut world, GUEST, 1);
-    world.free_space = 600;
-    for (bytes, expected) in [(1, 0), (2, 1)] {
-        for _ in 0..3 {
-            world.advance(1.0);
-            world.run();
-        }
-        write(&mut world, 1, bytes);
+    let reserve = 16 << 20;
+    let margin = 64 << 10;
+    // Of the room beside the reserve, and of a sixteenth of the reserve if that is more.
+    for (free, most) in [
+        (0, 1747),
+        (reserve + margin + 600, 1747),
+        (reserve + margin + 600 * 2000 - 1, 1999),
+        (reserve + margin + 600 * 2000, 2000),
+    ] {
+        let mut world = world_with_guests();
+        world.settings.user_output_limit = 0;
+        world.settings.output_reserve = reserve;
+        restart_service(&mut world);
+        submit_as(&mut world, GUEST, 1);
+        // It stays low until an eighth more than the reserve is free.
+        world.free_space = 0;
         world.advance(1.0);
         world.run();
-        // The space suffices for ten minutes of one byte a second, not of two.
-        assert_eq!(world.job(1).notes.len(), expected, "{bytes} bytes a second");
+        world.free_space = free;
+        for (bytes, expected) in [(most, 0), (most + 1, 1)] {
+            for _ in 0..3 {
+                world.advance(1.0);
+                world.run();
+            }
+            write(&mut world, 1, bytes);
+            world.advance(1.0);
+            world.run();
+            // It suffices for ten minutes of `most` bytes a second, not of more.
+            assert_eq!(
+                world.job(1).notes.len(),
+                expected,
+                "{free} bytes are free, {bytes} are written"
+            );
+        }
     }
 }
 
