@@ -355,12 +355,12 @@ def starting(start, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("verb", ["run", "attach", "alloc"])
+@pytest.mark.parametrize("verb", ["run", "attach", "attach --task=0", "alloc"])
 def test_a_job_that_has_not_started_is_cancelled_by_a_signal(starting, verb, number):
     words = ("sleep", "1000")
-    if verb == "attach":
+    if verb.startswith("attach"):
         words = starting.lines("submit", *words)
-    with piped(starting, verb, *words) as command:
+    with piped(starting, *verb.split(), *words) as command:
         while not (jobs := active(starting)):
             pass
         (job,) = jobs

@@ -25,6 +25,7 @@ from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
+from penstock.client.responses import read_events
 from penstock.errors import DetachedError, Error, RpcError
 from penstock.jobspec import shell_option
 
@@ -337,17 +338,17 @@ class Attachment:
 
     def _forward(self, number: int) -> None:
         with suppress(Error, OSError), Client(self._client.uri) as client:
-            if self._task is not None:
+            started = set(self._ids)
+            if number in (signal.SIGTERM, signal.SIGHUP):
+                started = _started(client, self._ids)
+                # A job without tasks ends as its tasks would. It may start until it is cancelled.
+                if unstarted := [job for job in self._ids if job not in started]:
+                    with suppress(RpcError):
+                        client.cancel(unstarted, note=f"signal {number}")
+            if started and self._task is not None:
                 self._signal_task(client, self._task, number)
-                return
-            client.kill(self._ids, number)
-            if number not in (signal.SIGTERM, signal.SIGHUP):
-                return
-            rows = list(client.job_rows(ids=self._ids, attrs=["state"]))
-            unstarted = [row["id"] for row in rows if not _has_started(client, row)]
-            # A job without tasks ends as its tasks would.
-            if unstarted:
-                client.cancel(unstarted, note=f"signal {number}")
+            elif started:
+                client.kill(sorted(started), number)
 
     def _signal_task(self, client: Client, task: int, number: int) -> None:
         (job,) = self._ids
@@ -452,12 +453,29 @@ class TaskLines:
         return bytes(selected)
 
 
-def _has_started(client: Client, row: JobRow) -> bool:
-    """Whether tasks of a job have started: it may have its resources, and its prolog runs."""
-    if row["state"] != job_state.RUN:
-        return row["state"] > job_state.RUN
-    with client.eventlog(row["id"]) as events:
-        return any(event["name"] == "start" for event in events)
+def _started(client: Client, jobs: Sequence[int]) -> set[int]:
+    """The jobs whose tasks have started, and those of which the instance does not tell.
+
+    A job in the state RUN may not have started: it has its resources, and its prolog runs.
+    """
+    states: dict[int, int] = {}
+    # If one job is unknown, no row is sent.
+    with suppress(RpcError):
+        states = {row["id"]: row["state"] for row in client.job_rows(ids=jobs, attrs=["state"])}
+    started = {job for job, state in states.items() if state > job_state.RUN}
+    unknown = {job for job in jobs if states.get(job, job_state.RUN) == job_state.RUN}
+    requests = {
+        job: (topic.job_info.LOOKUP, {"id": job, "keys": ["eventlog"], "flags": 0})
+        for job in unknown
+    }
+    with client.merge(requests) as responses:
+        # Each has one response.
+        for _, (job, response) in zip(requests, responses, strict=False):
+            if isinstance(response, RpcError) or any(
+                event["name"] == "start" for event in read_events(response["eventlog"])
+            ):
+                started.add(job)
+    return started
 
 
 def _wait_for_start(client: Client, job: int) -> bool:
