@@ -57,9 +57,14 @@ impl Error {
             };
         }
         // The parser rejects a document that is not an object only after the end of the enclosing object.
-        let (text, place) = text.rsplit_once(PLACE).unwrap_or((text, ""));
-        if let Ok(address) = place.parse::<usize>() {
-            offset = address.saturating_sub(bytes.as_ptr().addr()).min(offset);
+        let place = text.rsplit_once(PLACE).and_then(|(text, place)| {
+            let offset = place.parse::<usize>().ok()?;
+            let offset = offset.checked_sub(bytes.as_ptr().addr())?;
+            (offset < bytes.len()).then_some((text, offset))
+        });
+        let (text, found) = place.map_or((text, None), |(text, at)| (text, Some(at)));
+        if let Some(at) = found {
+            offset = at.min(offset);
         } else if text.ends_with(", expected an object")
             && bytes.get(..offset).is_some_and(|read| read.ends_with(b"}"))
         {

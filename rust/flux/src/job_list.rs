@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::limits::{MAX_JOBS_PER_REQUEST, MAX_NAMES_PER_REQUEST};
-use crate::payload::{Json, Payload, Text, at_most, object, objects, optional_at_most};
+use crate::payload::{
+    Json, Payload, Text, at_most, object, objects, optional_at_most, optional_short_document,
+};
 
 /// The attributes of a job, by their names in RFC 43.
 pub type Row = Map<String, Value>;
@@ -51,7 +53,12 @@ pub struct ListRequest<'a> {
     #[serde(default)]
     pub since: f64,
     /// The constraint on the jobs to show (RFC 43).
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "optional_short_document",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub constraint: Option<Json<'a>>,
     /// The ids of the jobs to show (Penstock's own).
     #[serde(

@@ -318,7 +318,10 @@ pub enum EntryData<'a> {
 
 /// The data of an entry that is no value.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected a string, the target of a link, an object or an array of strings"
+)]
 enum Structure {
     Link(LinkTarget),
     Entries(Map<String, Value>),

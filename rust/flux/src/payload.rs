@@ -364,16 +364,32 @@ where
 
 /// Reads a value from at most [`MAX_VALUE_BYTES`] bytes of a payload.
 pub(crate) fn parse_short<T: DeserializeOwned, E: serde::de::Error>(value: &str) -> Result<T, E> {
-    if value.len() > MAX_VALUE_BYTES {
-        let text = format!("expected at most {MAX_VALUE_BYTES} bytes of JSON");
-        return Err(E::custom(with_place(&text, value)));
-    }
+    check_short(value)?;
     serde_json::from_str(value).map_err(|error| {
         let text = error.to_string();
         let position = format!(" at line {} column {}", error.line(), error.column());
         let text = text.strip_suffix(&position).unwrap_or(&text);
         E::custom(with_place(text, value))
     })
+}
+
+fn check_short<E: serde::de::Error>(value: &str) -> Result<(), E> {
+    if value.len() > MAX_VALUE_BYTES {
+        let text = format!("expected at most {MAX_VALUE_BYTES} bytes of JSON");
+        return Err(E::custom(with_place(&text, value)));
+    }
+    Ok(())
+}
+
+/// Reads the JSON text of a value of at most [`MAX_VALUE_BYTES`] bytes, or null, for `#[serde(deserialize_with)]`.
+pub(crate) fn optional_short_document<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Json<'a>>, D::Error> {
+    let document = Option::<Json>::deserialize(deserializer)?;
+    if let Some(Json(text)) = document {
+        check_short(text)?;
+    }
+    Ok(document)
 }
 
 /// A value of at most [`MAX_VALUE_BYTES`] bytes.

@@ -569,6 +569,15 @@ fn error<'a, T: Deserialize<'a> + Debug>(text: &'a str) -> String {
 }
 
 #[test]
+fn an_error_repeats_text_with_nul_as_it_is() {
+    for text in ["a\0b", "a\x005"] {
+        let request = json!({"order": text}).to_string();
+        let error = error::<job_list::ListRequest>(&request);
+        assert!(error.ends_with(&format!("found `{text}`")), "{error:?}");
+    }
+}
+
+#[test]
 fn a_missing_key_is_named() {
     assert_eq!(error::<alloc::CancelRequest>("{}"), "missing key `id`");
     assert_eq!(
@@ -688,6 +697,7 @@ fn lists_and_values_of_requests_are_limited() {
     };
     let entry = format!(r#"{{"ops":[{{"key":"a","dirent":{{"type":"dir","data":{list}}}}}]}}"#);
     let filter = format!(r#"{{"allow":{{"a":{list}}},"full":false}}"#);
+    let constraint = format!(r#"{{"constraint":{{"userid":{list}}}}}"#);
     let values = [
         (error::<job_manager::MemoRequest>(&memo), "memo"),
         (error::<job_manager::UpdateRequest>(&updates), "updates"),
@@ -701,6 +711,7 @@ fn lists_and_values_of_requests_are_limited() {
             "attributes",
         ),
         (error::<kvs::CommitRequest>(&entry), "ops[0].dirent.data"),
+        (error::<job_list::ListRequest>(&constraint), "constraint"),
     ];
     for (error, key) in values {
         let expected = format!("`{key}`: expected at most 1048576 bytes of JSON");
@@ -708,6 +719,11 @@ fn lists_and_values_of_requests_are_limited() {
     }
     let wrong = error::<pmix::AllocRequest>(&alloc("1", "{}"));
     assert_eq!(wrong, "`attributes`: expected an array, found an object");
+    let entry = r#"{"ops":[{"key":"a","dirent":{"type":"val","data":5}}]}"#;
+    assert_eq!(
+        error::<kvs::CommitRequest>(entry),
+        "`ops[0].dirent.data`: expected a string, the target of a link, an object or an array of strings"
+    );
 }
 
 #[test]

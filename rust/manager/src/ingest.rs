@@ -12,7 +12,6 @@
 //! a submission of which parts are missing is discarded then, or when none has come for [`PART_TIMEOUT_S`].
 
 mod invalid;
-mod reason;
 mod repetition;
 mod results;
 mod submission;
@@ -25,7 +24,6 @@ use penstock_flux::{Credentials, Histogram, HistogramStats, RequestError, errno}
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use self::reason::cut_error;
 use self::repetition::{PART_TIMEOUT_S, Repetition, no_such_submission};
 use self::results::StoredJobs;
 use self::submission::{IdRange, Progress, Submission};
@@ -34,6 +32,7 @@ use crate::census::Census;
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::jobspecs;
+use crate::reason::cut_error;
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 

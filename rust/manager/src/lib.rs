@@ -43,6 +43,7 @@ mod jobspecs;
 mod log;
 mod policy;
 mod queues;
+mod reason;
 mod replay;
 #[cfg(debug_assertions)]
 mod replay_check;

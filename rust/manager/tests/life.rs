@@ -499,6 +499,25 @@ fn streams_follow_a_job_to_its_end() {
 }
 
 #[test]
+fn a_long_constraint_is_rejected_with_a_short_text() {
+    let mut bench = Bench::new();
+    let list = |constraint: &Value| json!({"constraint": constraint});
+    let long = "x".repeat(100_000);
+    for constraint in [json!({&long: []}), json!({"states": [long]}), json!([long])] {
+        let (errnum, text) = rejection(&bench.stream("job-list.list", &list(&constraint)));
+        assert_eq!((errnum, text.len(), text.ends_with('…')), (22, 1000, true));
+    }
+    let long = json!({"userid": vec![1; 1 << 20]});
+    assert_eq!(
+        rejection(&bench.stream("job-list.list", &list(&long))),
+        (
+            71,
+            "job-list.list: `constraint`: expected at most 1048576 bytes of JSON".to_owned()
+        )
+    );
+}
+
+#[test]
 fn a_stream_ends_when_it_is_cancelled_and_with_its_peer() {
     let mut bench = Bench::new();
     let (id, _) = bench.submit(&nothing());

@@ -8,7 +8,7 @@ use penstock_flux::{Payload as _, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
-use super::reason::cut;
+use crate::reason::cut;
 
 /// The jobs of a request.
 pub(super) enum Accepted {

@@ -16,7 +16,6 @@ use penstock_store::Submission as StoredSubmission;
 use penstock_wire::Message;
 
 use super::invalid::InvalidEntries;
-use super::reason::cut_error;
 use super::repetition::{PART_TIMEOUT_S, no_such_submission};
 use super::results::{
     LEFT_OUT_BYTES, MAX_INDEPENDENT_SUBMISSIONS, MAX_JOBS_PER_REQUEST, MAX_REASONS_BYTES,
@@ -30,6 +29,7 @@ use crate::event::Event;
 use crate::jobs::Copies;
 use crate::jobspecs;
 use crate::quota;
+use crate::reason::cut_error;
 use crate::reload;
 use crate::rpc::Request;
 use crate::shell_defaults;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::census::Class;
 use crate::ended::{EndedJob, hash_of};
 use crate::jobs::Job;
+use crate::reason::cut_error;
 use crate::state::{JobResult, State};
 
 /// The greatest depth of nested operators.
@@ -79,7 +80,7 @@ fn all(conditions: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 fn wrong(text: impl std::fmt::Display) -> RequestError {
-    RequestError::invalid(format!("job constraint: {text}"))
+    cut_error(RequestError::invalid(format!("job constraint: {text}")))
 }
 
 fn strings(operator: &str, values: &[Value]) -> Result<Vec<String>, RequestError> {

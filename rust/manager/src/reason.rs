@@ -1,14 +1,14 @@
-//! The length of the error texts of submissions, which repeat what the user wrote.
+//! The length of error texts that repeat a part of the request.
 
 use penstock_flux::RequestError;
 
-/// The greatest length of the reason why a submission is rejected.
+/// The greatest length of the reason why a submission or a constraint is rejected.
 const MAX_REASON_BYTES: usize = 1000;
 
 const ELLIPSIS: char = '…';
 
 /// A text of at most `max` bytes: a longer one ends with `…`.
-pub(super) fn cut(text: &str, max: usize) -> String {
+pub(crate) fn cut(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -20,7 +20,7 @@ pub(super) fn cut(text: &str, max: usize) -> String {
 }
 
 /// An error whose text has at most [`MAX_REASON_BYTES`].
-pub(super) fn cut_error(mut error: RequestError) -> RequestError {
+pub(crate) fn cut_error(mut error: RequestError) -> RequestError {
     error.text = cut(&error.text, MAX_REASON_BYTES);
     error
 }
