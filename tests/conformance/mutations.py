@@ -86,8 +86,8 @@ MUTATIONS = (
     Mutation(
         "hello ends with ENODATA",
         "rust/manager/src/scheduler/handshake.rs",
-        "        Err(RequestError::end_of_stream())\n",
-        "        Ok(Reply::Deferred)\n",
+        "                return cx.end_stream(&request);\n",
+        "                return;\n",
         "test_rfc27.py::test_hello_announces_each_job_with_resources_once",
     ),
     Mutation(
@@ -146,8 +146,8 @@ MUTATIONS = (
     Mutation(
         "exec-hello is rejected if configured",
         "rust/manager/src/exec.rs",
-        "            if outstanding > 0 {\n",
-        "            if outstanding > usize::MAX - 1 {\n",
+        "            (Some(current), _) if outstanding > 0 => {\n",
+        "            (Some(current), _) if outstanding > usize::MAX - 1 => {\n",
         "test_rfc32.py::test_hello_is_rejected_while_starts_are_outstanding_if_configured",
     ),
     Mutation(

@@ -171,8 +171,10 @@ def test_a_running_reaper_of_another_version_is_named_and_nothing_runs(tmp_path,
     with reaper_of_version(2, folder / "socket"):
         done = start_here(tmp_path, "--socket=sock", *command)
     assert done.returncode == 1
-    text = f"penstock start: `{folder}`: the running reaper speaks version 2: expected 4\nhint: "
-    assert text in done.stderr
+    text = f"penstock start: `{folder}`: the running reaper speaks version 2: expected "
+    _, found, rest = done.stderr.partition(text)
+    assert found
+    assert "\nhint: " in rest
     assert sorted(path.name for path in folder.iterdir()) == ["socket"]
 
 
