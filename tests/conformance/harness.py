@@ -125,6 +125,11 @@ class Manager:
         self.log += take_log(self.manager)
         return sent
 
+    def advance(self) -> list[Message]:
+        """Does the next slice of the manager's own work; returns the messages that it sends."""
+        self.manager.advance(self.now)
+        return list(self.manager.flush())
+
     def request(
         self,
         topic: str,

@@ -463,18 +463,14 @@ def _started(client: Client, jobs: Sequence[int]) -> set[int]:
     with suppress(RpcError):
         states = {row["id"]: row["state"] for row in client.job_rows(ids=jobs, attrs=["state"])}
     started = {job for job, state in states.items() if state > job_state.RUN}
-    unknown = {job for job in jobs if states.get(job, job_state.RUN) == job_state.RUN}
-    requests = {
-        job: (topic.job_info.LOOKUP, {"id": job, "keys": ["eventlog"], "flags": 0})
-        for job in unknown
-    }
-    with client.merge(requests) as responses:
-        # Each has one response.
-        for _, (job, response) in zip(requests, responses, strict=False):
-            if isinstance(response, RpcError) or any(
-                event["name"] == "start" for event in read_events(response["eventlog"])
-            ):
-                started.add(job)
+    unknown = [job for job in jobs if states.get(job, job_state.RUN) == job_state.RUN]
+    lookups = [{"id": job, "keys": ["eventlog"], "flags": 0} for job in unknown]
+    responses = client.call_many(topic.job_info.LOOKUP, lookups)
+    for job, response in zip(unknown, responses, strict=True):
+        if isinstance(response, RpcError) or any(
+            event["name"] == "start" for event in read_events(response["eventlog"])
+        ):
+            started.add(job)
     return started
 
 

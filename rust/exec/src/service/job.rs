@@ -342,6 +342,10 @@ impl Job {
         self.tasks.values().any(Task::is_running)
     }
 
+    pub(super) fn running_tasks(&self) -> u64 {
+        self.tasks.values().filter(|task| task.is_running()).count() as u64
+    }
+
     /// Whether every task has started and ended, or has failed to start.
     pub(super) fn has_ended(&self) -> bool {
         let has_ended = |task: &Task| {

@@ -23,6 +23,10 @@ const RESUME_DIVISOR: u64 = 8;
 const FULL_AFTER_INTERVALS: u64 = 600;
 /// The least room for that, as a divisor of the reserve: no job is ended that writes a line from time to time.
 const FLOOR_DIVISOR: u64 = 16;
+/// The contents of the pipes of a blocked task at most, by default limits of the kernel: it is copied at once when there is room.
+const BACKLOG_BYTES: u64 = 2 * (64 << 10);
+/// The most of it that does not count, as a divisor of the reserve.
+const BACKLOG_DIVISOR: u64 = 64;
 /// The severity of the exceptions that tell why a job does not start, or does not continue.
 const HELD_SEVERITY: i64 = 3;
 
@@ -115,7 +119,11 @@ impl Service {
             }
             self.end_largest_writers(bytes);
         }
-        self.output_usage.space.interval += 1;
+        let space = &mut self.output_usage.space;
+        if OutputReserve(reserve).room(bytes) == 0 {
+            space.last_full = Some(space.interval);
+        }
+        space.interval += 1;
         self.recheck_waiting();
     }
 
@@ -138,14 +146,21 @@ impl Service {
 
     /// Ends the guests' largest writers until they, and the jobs that end already, account for half of the bytes that guests
     /// have written since the last measurement: a job that writes little is not ended for another's output. If all of them
-    /// write little, none is ended.
+    /// write little, none is ended. The contents of pipes of blocked tasks do not count.
     fn end_largest_writers(&mut self, free: u64) {
         let (mut total, mut ended) = (0_u64, 0_u64);
         let mut writers = Vec::new();
-        let interval = self.output_usage.space.interval;
+        let reserve = self.settings.output_reserve;
+        let backlog = BACKLOG_BYTES.min(reserve / BACKLOG_DIVISOR);
+        let space = &self.output_usage.space;
+        let interval = space.interval;
+        let was_full = space.last_full.is_some_and(|full| full + 1 == interval);
         for (id, job) in &self.jobs {
-            let (measured_in, growth) = job.output_growth;
+            let (measured_in, mut growth) = job.output_growth;
             let is_writer = job.is_guests() && job.has_running_task();
+            if was_full {
+                growth = growth.saturating_sub(backlog * job.running_tasks());
+            }
             if measured_in != interval || growth == 0 || !is_writer {
                 continue;
             }
@@ -156,7 +171,6 @@ impl Service {
                 writers.push((growth, *id));
             }
         }
-        let reserve = self.settings.output_reserve;
         let room = OutputReserve(reserve)
             .room(free)
             .max(reserve / FLOOR_DIVISOR);

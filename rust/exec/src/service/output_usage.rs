@@ -61,6 +61,8 @@ pub(super) struct Space {
     pub(super) is_comparing: bool,
     /// The number of the interval between two measurements: what a job writes is added up in one.
     pub(super) interval: u64,
+    /// The last interval at whose end there was no room at all: tasks may have blocked.
+    pub(super) last_full: Option<u64>,
 }
 
 impl RunningCount {

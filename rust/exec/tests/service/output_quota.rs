@@ -511,7 +511,7 @@ fn output_of_an_earlier_service_is_not_written_now() {
     world.advance(1.0);
     world.run();
     assert!(world.job(1).notes.is_empty());
-    write(&mut world, 1, 1);
+    write(&mut world, 1, 100);
     world.advance(1.0);
     world.run();
     assert_eq!(world.job(1).notes.len(), 1);
@@ -540,7 +540,6 @@ fn jobs_that_write_little_are_not_ended_for_space_that_others_take() {
     let margin = 64 << 10;
     // Of the room beside the reserve, and of a sixteenth of the reserve if that is more.
     for (free, most) in [
-        (0, 1747),
         (reserve + margin + 600, 1747),
         (reserve + margin + 600 * 2000 - 1, 1999),
         (reserve + margin + 600 * 2000, 2000),
@@ -570,6 +569,35 @@ fn jobs_that_write_little_are_not_ended_for_space_that_others_take() {
                 "{free} bytes are free, {bytes} are written"
             );
         }
+    }
+}
+
+#[test]
+fn what_a_blocked_task_had_written_does_not_end_its_job() {
+    let backlog = 2 * (64 << 10);
+    for (first, second, expected) in [
+        (backlog, 0, 0),
+        (backlog + (64 << 10), 0, 1),
+        (backlog, backlog, 1),
+    ] {
+        let mut world = world_with_guests();
+        world.settings.user_output_limit = 0;
+        world.settings.output_reserve = 16 << 20;
+        restart_service(&mut world);
+        submit_as(&mut world, GUEST, 1);
+        world.free_space = 0;
+        for _ in 0..3 {
+            world.advance(1.0);
+            world.run();
+        }
+        world.free_space = (16 << 20) + (1 << 20);
+        for bytes in [first, second] {
+            write(&mut world, 1, bytes);
+            world.advance(1.0);
+            world.run();
+        }
+        let ended = world.job(1).statuses.len();
+        assert_eq!(ended, expected, "{first} and {second} bytes");
     }
 }
 
