@@ -160,16 +160,16 @@ impl Engine {
     }
 
     /// Configures a queue. Its pending jobs move to its new group and order. The cost is that of their classes, jobs with
-    /// one shape; of another order that of the jobs.
+    /// one shape; for another order that of the jobs.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         self.begin_set_queue(queue, options);
         self.complete_order();
     }
 
-    /// As [`set_queue`](Self::set_queue), but another order of the pending jobs is left to [`reorder`](Self::reorder).
+    /// As [`set_queue`](Self::set_queue), but the moves are left to [`reorder`](Self::reorder).
     ///
-    /// Until that is complete, jobs may be submitted, cancelled and prioritized, and resources may change. A pass completes
-    /// it first; whatever else depends on the order is not defined.
+    /// Until they are complete, jobs may be submitted, cancelled and prioritized, and resources may change. A pass completes
+    /// them first; whatever else depends on groups and orders is not defined.
     pub fn begin_set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         if *self.state.queues.options(queue) == options {
             return;
@@ -178,16 +178,16 @@ impl Engine {
         self.state.changes += 1;
         let state = &mut self.state;
         let (group, order) = (state.queues.group(queue), state.queues.order(queue));
-        state.queue.reconfigure(queue, group, order);
+        state.queue.begin_reorder(queue, group, order);
     }
 
-    /// Puts the next pending jobs in the new order of their queues, about `max`. Returns whether more are left.
+    /// Moves the next pending jobs to the new group and order of their queues, about `max`. Returns whether more are left.
     pub fn reorder(&mut self, max: usize) -> bool {
         let state = &mut self.state;
         state.queue.reorder(&mut state.jobs, max.max(1))
     }
 
-    /// Whether pending jobs are to be put in a new order of their queues, by [`reorder`](Self::reorder).
+    /// Whether pending jobs are to be moved to a new group or order of their queues, by [`reorder`](Self::reorder).
     pub fn is_reordering(&self) -> bool {
         self.state.queue.is_reordering()
     }
@@ -348,8 +348,8 @@ impl Engine {
     }
 
     /// The pending jobs that are not held, in queue order.
-    pub fn queue_order(&mut self) -> Vec<JobId> {
-        let keys = self.state.queue.in_order(&self.state.jobs);
+    pub fn queue_order(&self) -> Vec<JobId> {
+        let keys = self.state.queue.in_order();
         keys.into_iter().map(Key::id).collect()
     }
 

@@ -220,12 +220,11 @@ impl Engine {
     /// reservation after one pass: it may start earlier, if the reservation moves up, but never
     /// later.
     pub fn estimate(&self, now: f64) -> Vec<Estimate> {
-        let mut copy = self.clone();
-        let order = copy.queue_order();
+        let order = self.queue_order();
         if self.is_planned(now) {
             return self.reservations(&order);
         }
-        let ahead = Forecast::new(copy, now);
+        let ahead = Forecast::new(self.clone(), now);
         self.estimates(ahead, &order, &mut || true).estimates
     }
 

@@ -26,9 +26,9 @@ impl QueueScan {
     }
 
     /// The next job.
-    pub fn next(&mut self, state: &mut EngineState) -> Option<Key> {
+    pub fn next(&mut self, state: &EngineState) -> Option<Key> {
         let Reverse((key, class)) = self.heads.pop()?;
-        let next = state.queue.after(&state.jobs, class, key, |_| true);
+        let next = state.queue.after(class, key, |_| true);
         if !next.is_absent() {
             self.heads.push(Reverse((next, class)));
         }

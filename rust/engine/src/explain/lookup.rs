@@ -72,7 +72,7 @@ impl Engine {
     /// The first jobs of the queue that are not held, in their order.
     fn first_pending(&mut self, max: usize) -> Vec<Key> {
         let mut scan = QueueScan::new(&self.state);
-        let keys = std::iter::from_fn(|| scan.next(&mut self.state));
+        let keys = std::iter::from_fn(|| scan.next(&self.state));
         keys.take(max).collect()
     }
 

@@ -505,7 +505,7 @@ impl QueuePass {
             return false;
         }
         self.progress(class).mode = Mode::Behind;
-        let next = state.queue.after(&state.jobs, class, key, |_| true);
+        let next = state.queue.after(class, key, |_| true);
         self.offer(class, next);
         true
     }
@@ -531,7 +531,7 @@ impl QueuePass {
             Mode::Short(by) => {
                 known.first_within(|limit| now + policy.length(limit.min(longest)) <= by)
             }
-            Mode::Behind => queue.after(&state.jobs, class, key, |_| true),
+            Mode::Behind => queue.after(class, key, |_| true),
         };
         self.offer(class, next);
     }
@@ -549,7 +549,7 @@ impl QueuePass {
                 Verdict::Pending(_) => {}
                 Verdict::Start(_) => {
                     self.progress(class).mode = Mode::Behind;
-                    let next = state.queue.after(&state.jobs, class, key, |_| true);
+                    let next = state.queue.after(class, key, |_| true);
                     self.offer(class, next);
                 }
             }

@@ -6,11 +6,11 @@
 
 mod classes_by_unit;
 mod key;
+mod keys;
 mod lane;
 mod lanes_by_limit;
 mod order;
 mod reorder;
-mod sorted_keys;
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(crate) use key::{Key, MinTree};
 use lane::Lane;
 use lanes_by_limit::{LaneHead, LanesByLimit};
 pub use order::Order;
-use reorder::{LongLane, Reordering};
+use reorder::Reordering;
 
 use crate::chunked_vec::ChunkedVec;
 use crate::ids::{ClassId, GroupId, JobHandle, LaneId, QueueId};
@@ -112,16 +112,15 @@ pub(crate) struct Queue {
     pub groups: Vec<Group>,
     lanes: ChunkedVec<Lane, 32>,
     by_key: HashMap<ClassKey, ClassId, rustc_hash::FxBuildHasher>,
+    /// The number of classes with jobs, by queue.
+    class_counts: Vec<u32>,
     unused_classes: Vec<ClassId>,
     unused_lanes: Vec<LaneId>,
     len: usize,
     changes: u64,
-    /// The new order that is not complete: see [`reorder`](Self::reorder).
+    /// The new groups and orders that are not complete: see [`reorder`](Self::reorder).
     reordering: Option<Reordering>,
 }
-
-/// The cost of a lane in another order, in keys.
-const LANE_COST: usize = 4;
 
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
@@ -136,6 +135,12 @@ impl Queue {
     /// The number of jobs added, removed and moved so far.
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// The number of classes of a queue with pending jobs.
+    fn classes_of(&self, queue: QueueId) -> u32 {
+        let count = self.class_counts.get(queue.0 as usize);
+        count.copied().unwrap_or_default()
     }
 
     /// The class with a key, if it has pending jobs.
@@ -194,6 +199,11 @@ impl Queue {
             queue: properties.queue,
         };
         self.by_key.insert(key, index);
+        let queue = properties.queue.0 as usize;
+        if self.class_counts.len() <= queue {
+            self.class_counts.resize(queue + 1, 0);
+        }
+        self.class_counts[queue] += 1;
         self.join_group(index);
         index
     }
@@ -237,130 +247,14 @@ impl Queue {
         group.unused.push(slot);
     }
 
-    /// Moves the pending jobs of a queue to a group and an order. A class moves as a whole: if the order is another one,
-    /// its jobs are left to [`reorder`](Self::reorder).
-    pub fn reconfigure(&mut self, queue: QueueId, group: GroupId, order: Order) {
-        self.changes += 1;
-        for index in 0..self.classes.len() {
-            let class = &self.classes[index];
-            if class.queue != queue || !class.has_jobs() {
-                continue;
-            }
-            let is_reordered = class.order != order;
-            let index = ClassId::from_usize(index);
-            self.leave_group(index);
-            let class = &mut self.classes[index.index()];
-            class.group = group;
-            class.order = order;
-            class.failed = None;
-            class.possible = false;
-            if is_reordered {
-                self.reordering.get_or_insert_default().add(queue);
-            }
-            self.join_group(index);
-        }
-    }
-
-    /// Whether [`reorder`](Self::reorder) has something to do.
-    pub fn is_reordering(&self) -> bool {
-        self.reordering.is_some()
-    }
-
-    /// Puts the next jobs in the new order of their queues, about `max`. Returns whether more are left.
-    pub fn reorder(&mut self, jobs: &mut Jobs, max: usize) -> bool {
-        let Some(mut progress) = self.reordering.take() else {
-            return false;
-        };
-        self.changes += 1;
-        let mut left = max;
-        while left > 0 {
-            let cost = if let Some(mut long) = progress.long.take() {
-                if !self.reorder_long(jobs, &mut long, left) {
-                    progress.long = Some(long);
-                }
-                max
-            } else if let Some(cost) = self.reorder_next(jobs, &mut progress, max) {
-                cost
-            } else {
-                return false;
-            };
-            left = left.saturating_sub(cost);
-        }
-        self.reordering = Some(progress);
-        true
-    }
-
-    /// Puts the next lane in order, or begins with it if it has more than `max` keys. Returns the cost; `None` after the
-    /// last one.
-    fn reorder_next(
-        &mut self,
-        jobs: &mut Jobs,
-        progress: &mut Reordering,
-        max: usize,
-    ) -> Option<usize> {
-        let class = self.classes.get(progress.class)?;
-        let is_reordered = class.has_jobs() && progress.queues.contains(&class.queue);
-        let next = class.lanes.next_after(progress.limit);
-        let Some(next) = next.filter(|_| is_reordered) else {
-            self.update_group_head(ClassId::from_usize(progress.class));
-            progress.class += 1;
-            progress.limit = None;
-            return Some(1);
-        };
-        progress.limit = Some(next.limit);
-        let index = next.lane;
-        let lane = &mut self.lanes[index.index()];
-        let keys = lane.keys();
-        if keys > max {
-            let (sorted, others) = lane.take_keys();
-            progress.long = Some(Box::new(LongLane::new(index, sorted, others)));
-            return Some(0);
-        }
-        let (order, cores) = (class.order, class.cores);
-        lane.reorder(jobs, index, |priority| {
-            order.effective_priority(priority, next.limit, cores)
-        });
-        let first = lane.first;
-        self.classes[progress.class].lanes.set(next.limit, first);
-        Some(keys + LANE_COST)
-    }
-
-    /// Continues with the keys of a long lane. Returns whether it is in order.
-    fn reorder_long(&mut self, jobs: &mut Jobs, long: &mut LongLane, max: usize) -> bool {
-        if !long.is_sorted() {
-            let lane = long.lane;
-            long.sort_run(jobs, max, |jobs, handle| {
-                self.update_priority(jobs, handle, lane)
-            });
-            return false;
-        }
-        if !long.merge(jobs, max) {
-            return false;
-        }
-        // Unless all of its jobs have left meanwhile.
-        if self.lanes[long.lane.index()].jobs > 0 {
-            self.lanes[long.lane.index()].put_before(std::mem::take(&mut long.merged));
-            self.advance(jobs, long.lane);
-        }
-        true
-    }
-
-    /// Updates the head of a class in its group.
-    fn update_group_head(&mut self, index: ClassId) {
-        let class = &self.classes[index.index()];
-        if class.has_jobs() {
-            let heads = &mut self.groups[class.group.index()].heads;
-            heads.set(class.slot, class.lanes.first());
-        }
-    }
-
     fn open_lane(&mut self, class: ClassId, limit: f64) -> LaneId {
         let index = self.unused_lanes.pop();
         let index = index.unwrap_or(LaneId::from_usize(self.lanes.len()));
         if index.index() == self.lanes.len() {
             self.lanes.push(Lane::default());
         }
-        self.lanes[index.index()].reset(class, limit);
+        let lane = &mut self.lanes[index.index()];
+        (lane.class, lane.limit, lane.jobs) = (class, limit, 0);
         self.classes[class.index()].lanes.insert(LaneHead {
             head: Key::NONE,
             limit,
@@ -421,13 +315,9 @@ impl Queue {
             known.effective_priority,
             Key::new(known.effective_priority, known.id, handle),
         );
-        let known = &mut self.lanes[lane.index()];
-        known.jobs += 1;
-        if effective_priority > 0 && known.is_behind(key) {
-            // The head of the lane does not change.
-            known.push(key);
-        } else {
-            self.enter(jobs, handle, lane);
+        self.lanes[lane.index()].jobs += 1;
+        if effective_priority > 0 {
+            self.add_key(lane, key);
         }
     }
 
@@ -445,28 +335,32 @@ impl Queue {
         known.effective_priority
     }
 
-    /// Adds the key of a pending job to its lane, unless it is held.
-    fn enter(&mut self, jobs: &Jobs, handle: JobHandle, index: LaneId) {
-        let known = jobs.at(handle);
-        if known.effective_priority == 0 {
-            return;
-        }
-        let key = Key::new(known.effective_priority, known.id, handle);
+    /// Adds the key of a pending job to its lane.
+    fn add_key(&mut self, index: LaneId, key: Key) {
         let lane = &mut self.lanes[index.index()];
-        if lane.keys() > lane.most_keys() {
-            lane.tidy(jobs, index);
+        let keeps_first = lane.keys.is_behind(key);
+        lane.keys.insert(key);
+        if !keeps_first && lane.first() == key {
+            self.update_heads(index);
         }
-        lane.push(key);
-        self.advance(jobs, index);
     }
 
-    /// Finds the head of a lane, and updates the heads of its class and group.
-    fn advance(&mut self, jobs: &Jobs, index: LaneId) {
+    /// Removes the key of a pending job from its lane; a held job has none.
+    fn remove_key(&mut self, index: LaneId, key: Key) {
         let lane = &mut self.lanes[index.index()];
-        let head = lane.head(jobs, index);
-        lane.first = head;
+        let is_first = lane.first() == key;
+        if !lane.keys.remove(key) {
+            self.remove_former(index, key);
+        } else if is_first {
+            self.update_heads(index);
+        }
+    }
+
+    /// Updates the heads of a lane's class and group.
+    fn update_heads(&mut self, index: LaneId) {
+        let lane = &self.lanes[index.index()];
         let class = &mut self.classes[lane.class.index()];
-        class.lanes.set(lane.limit, head);
+        class.lanes.set(lane.limit, lane.first());
         let first = class.lanes.first();
         let heads = &mut self.groups[class.group.index()].heads;
         if heads.get(class.slot) != first {
@@ -476,30 +370,29 @@ impl Queue {
 
     /// Removes a pending job from its lane. The caller sets its state.
     pub fn remove(&mut self, jobs: &mut Jobs, handle: JobHandle, index: LaneId) {
-        jobs.at_mut(handle).state = JobState::Pending(LaneId::NONE);
+        let known = jobs.at_mut(handle);
+        known.state = JobState::Pending(LaneId::NONE);
+        let key = Key::new(known.effective_priority, known.id, handle);
         self.len -= 1;
         self.changes += 1;
+        self.remove_key(index, key);
         let lane = &mut self.lanes[index.index()];
         lane.jobs -= 1;
         let class_index = lane.class;
         let class = &mut self.classes[class_index.index()];
         class.jobs -= 1;
         if lane.jobs > 0 {
-            if lane.keys() > lane.most_keys() {
-                lane.tidy(jobs, index);
-            }
-            return self.advance(jobs, index);
+            return;
         }
-        lane.release_memory();
+        lane.keys.clear();
         class.lanes.remove(lane.limit);
         self.unused_lanes.push(index);
-        let group = &mut self.groups[class.group.index()];
-        group.heads.set(class.slot, class.lanes.first());
         if class.jobs == 0 {
             self.by_key.remove(&ClassKey {
                 shape: class.shape,
                 queue: class.queue,
             });
+            self.class_counts[class.queue.0 as usize] -= 1;
             self.leave_group(class_index);
             self.unused_classes.push(class_index);
         }
@@ -508,35 +401,28 @@ impl Queue {
     /// Changes the priority of a pending job.
     pub fn prioritize(&mut self, jobs: &mut Jobs, handle: JobHandle, index: LaneId, priority: u32) {
         let known = jobs.at_mut(handle);
-        let before = known.effective_priority;
+        let (id, before) = (known.id, known.effective_priority);
         known.priority = priority;
         let after = self.update_priority(jobs, handle, index);
         if after == before {
             return;
         }
         self.changes += 1;
-        if after == 0 {
-            self.advance(jobs, index);
-        } else {
-            self.enter(jobs, handle, index);
+        self.remove_key(index, Key::new(before, id, handle));
+        if after > 0 {
+            self.add_key(index, Key::new(after, id, handle));
         }
     }
 
     /// The first job of a class after a key, with a time limit within a bound.
-    pub fn after(
-        &mut self,
-        jobs: &Jobs,
-        class: ClassId,
-        key: Key,
-        within: impl Fn(f64) -> bool,
-    ) -> Key {
+    pub fn after(&self, class: ClassId, key: Key, within: impl Fn(f64) -> bool) -> Key {
         let class = &self.classes[class.index()];
         let mut first = Key::NONE;
         for lane in class.lanes.iter().take_while(|lane| within(lane.limit)) {
             let found = if lane.head > key {
                 lane.head
             } else {
-                self.lanes[lane.lane.index()].after(jobs, lane.lane, key)
+                self.lanes[lane.lane.index()].after(key)
             };
             first = first.min(found);
         }
@@ -545,7 +431,7 @@ impl Queue {
 
     /// Bytes on the heap; of classes, only their lanes are counted.
     pub fn heap_bytes(&self) -> usize {
-        let lanes: usize = self.lanes.iter().map(Lane::heap_bytes).sum();
+        let lanes: usize = self.lanes.iter().map(|lane| lane.keys.heap_bytes()).sum();
         let ladders: usize = self
             .classes
             .iter()
@@ -560,15 +446,9 @@ impl Queue {
     }
 
     /// All pending jobs that are not held, in order.
-    pub fn in_order(&mut self, jobs: &Jobs) -> Vec<Key> {
+    pub fn in_order(&self) -> Vec<Key> {
         let mut keys = Vec::with_capacity(self.len);
-        for index in 0..self.lanes.len() {
-            if self.lanes[index].jobs > 0 {
-                let lane = &mut self.lanes[index];
-                lane.tidy(jobs, LaneId::from_usize(index));
-                keys.extend(lane.tidied());
-            }
-        }
+        keys.extend(self.lanes.iter().flat_map(|lane| lane.keys.iter()));
         keys.sort_unstable();
         keys
     }

@@ -154,12 +154,11 @@ impl Engine {
         let mut before = BTreeMap::new();
         let mut others = Vec::new();
         if max_compared > 0 || job.is_some_and(|id| self.is_queued(id)) {
-            let mut snapshot = self.clone();
             if max_compared > 0 {
-                let queued = snapshot.queue_order().into_iter();
+                let queued = self.queue_order().into_iter();
                 others.extend(queued.filter(|id| Some(*id) != job).take(max_compared));
             }
-            before = forecast::run(snapshot, now, others.iter().copied().chain(job))?;
+            before = forecast::run(self.clone(), now, others.iter().copied().chain(job))?;
         }
         let mut after = forecast::run(changed, now, others.iter().copied().chain(job))?;
         let moved = others.iter().filter_map(|id| {
@@ -185,10 +184,9 @@ impl Engine {
     ///
     /// A job that starts in the forecast is not running after it, which is a bug.
     pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(JobId, Start)>, Error> {
-        let mut snapshot = self.clone();
-        let mut ids = snapshot.queue_order();
+        let mut ids = self.queue_order();
         ids.truncate(max_jobs);
-        let mut starts = forecast::run(snapshot, now, ids.iter().copied())?;
+        let mut starts = forecast::run(self.clone(), now, ids.iter().copied())?;
         let found = |id: JobId| starts.remove(&id).map(|start| (id, start));
         Ok(ids.into_iter().filter_map(found).collect())
     }

@@ -76,7 +76,7 @@ impl Conservative {
         // By group, the first job that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
         let mut quotas = Quotas::new(now);
-        for key in state.queue.in_order(&state.jobs) {
+        for key in state.queue.in_order() {
             if out.len() >= max {
                 return;
             }
