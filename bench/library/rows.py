@@ -309,7 +309,9 @@ def _equal(make: Any, copy: Any, name: str) -> Any:
     return setup
 
 
+@cache
 def _questions(name: str) -> list[int]:
+    """The ids that are asked for: the same objects for all, since their places in memory matter."""
     rng = random.Random(5)
     universe = FORMS.get(name, UNIVERSE)
     return [rng.randrange(universe) for _ in range(100_000)]

@@ -521,12 +521,15 @@ impl PartialEq for Chunks {
             return false;
         }
         let pairs = || self.chunks.iter().zip(&other.chunks);
+        // All numbers of ids first, for they are near each other.
+        let mut has_same_counts = true;
         let is_aligned = self.chunks.len() == other.chunks.len()
-            && pairs().all(|(a, b)| (a.key, a.last) == (b.key, b.last));
+            && pairs().all(|(a, b)| {
+                has_same_counts &= a.count == b.count;
+                (a.key, a.last) == (b.key, b.last)
+            });
         if is_aligned {
-            // All numbers of ids first, for they are near each other.
-            return pairs().all(|(a, b)| a.count == b.count)
-                && pairs().all(|(a, b)| algebra::is_equal(&a.body, &b.body));
+            return has_same_counts && pairs().all(|(a, b)| algebra::is_equal(&a.body, &b.body));
         }
         Pairs::new(self, other, Op::Union).all(|pair| match (pair.left, pair.right) {
             (Some(a), Some(b)) => a.count == b.count && algebra::is_equal(&a.body, &b.body),
