@@ -230,6 +230,7 @@ deny: $(CARGO_DENY)  ## Licences, versions and sources of all crates, with cargo
 lint: $(VENV)/.checked deny  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --package penstock-idset --no-default-features --features serde --locked -- -D warnings
 	$(if $(PMIX),cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings)
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(BIN)/ruff format --check .

@@ -50,19 +50,4 @@ impl Run {
             }
         }
     }
-
-    /// The same, but for the first two words.
-    pub(crate) fn change_behind_second(
-        self,
-        words: &mut [u64; CHUNK_WORDS],
-        change: impl Fn(&mut u64, u64),
-    ) {
-        let second = usize::from(self.lo) / WORD_BITS + 1;
-        let lo = u16::try_from((second + 1) * WORD_BITS);
-        if let Ok(lo) = lo
-            && lo <= self.hi
-        {
-            Self { lo, hi: self.hi }.change(words, change);
-        }
-    }
 }

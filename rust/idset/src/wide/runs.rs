@@ -9,6 +9,7 @@ use core::arch::x86_64::{
 
 use crate::op::Op;
 use crate::run::{CHUNK_WORDS, Run};
+use crate::words::WORD_BITS;
 
 /// Runs whose masks are made at once.
 const LANES: usize = 8;
@@ -103,11 +104,21 @@ fn change(words: &mut [u64; CHUNK_WORDS], runs: &[Run], change: impl Fn(&mut u64
             }
         }
         while longer != 0 {
-            runs[longer.trailing_zeros() as usize % RUNS].change_behind_second(words, change);
+            let run = runs[longer.trailing_zeros() as usize % RUNS];
+            if let Some(behind) = behind_second_word(run) {
+                behind.change(words, change);
+            }
             longer &= longer - 1;
         }
     }
     for run in rest {
         run.change(words, change);
     }
+}
+
+/// The part of a run behind the first two words that it has bits of.
+fn behind_second_word(run: Run) -> Option<Run> {
+    let second = usize::from(run.lo) / WORD_BITS + 1;
+    let lo = u16::try_from((second + 1) * WORD_BITS).ok()?;
+    (lo <= run.hi).then_some(Run { lo, hi: run.hi })
 }
