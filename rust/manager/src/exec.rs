@@ -48,8 +48,8 @@ struct Service {
 /// The store's key for [`ExecPeer::journal`].
 const JOURNAL_META: &str = "exec_journal";
 
-/// Maximum number of start requests to a lost service that are ended in one slice.
-const STARTS_PER_SLICE: usize = 1000;
+/// Maximum number of start requests that are sent in one slice, and of those to a lost service that are ended in one.
+const STARTS_PER_SLICE: usize = 250;
 
 /// Start requests to a service that is gone.
 #[derive(Debug, Default)]
@@ -85,9 +85,11 @@ pub(crate) struct ExecPeer {
     lost: LostStarts,
     /// The hello of the next service, which is accepted when none of these is left, and that service.
     next: Option<(Message, Service)>,
+    /// Pings of the service that are answered behind the start requests that were queued before.
+    barriers: Vec<Message>,
     /// The number of queued jobs that a service may have started, without an answer.
     unanswered: usize,
-    /// Maximum number of start requests that are ended in one slice.
+    /// Maximum number of start requests that are sent in one slice, and that are ended in one.
     per_slice: usize,
     /// The route that has registered each service name; `None` if the broker does not say.
     registered: Option<HashMap<String, Vec<u8>>>,
@@ -106,20 +108,31 @@ impl ExecPeer {
             outstanding: BTreeSet::new(),
             lost: LostStarts::default(),
             next: None,
+            barriers: Vec::new(),
             unanswered: 0,
             per_slice: STARTS_PER_SLICE,
             registered: None,
         }
     }
 
-    /// Sets the number of start requests that are ended in one slice.
+    /// Sets the number of start requests that are sent in one slice, and that are ended in one.
     pub(crate) fn set_slice(&mut self, requests: usize) {
         self.per_slice = requests;
     }
 
     /// Whether start requests of a lost service are left.
-    pub(crate) fn has_lost_starts(&self) -> bool {
+    fn has_lost_starts(&self) -> bool {
         !self.lost.jobs.is_empty()
+    }
+
+    /// Whether the service is to get more start requests than one slice has.
+    fn has_backlog(&self) -> bool {
+        self.service.is_some() && self.queued.len() > self.per_slice
+    }
+
+    /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.has_lost_starts() || self.has_backlog()
     }
 
     /// Sets the route that has registered each service name: no other may execute jobs under it.
@@ -209,7 +222,7 @@ impl ExecPeer {
 
     /// Checks that no other service has start requests, or is about to get them.
     fn check_place(&self, origin: &[u8]) -> Result<(), RequestError> {
-        let outstanding = self.outstanding.len();
+        let outstanding = self.outstanding.len() + self.queued.len();
         let text = match (&self.service, &self.next) {
             (Some(current), _) if outstanding > 0 => {
                 let other = &current.known.name;
@@ -299,18 +312,32 @@ impl ExecPeer {
         }
     }
 
-    /// Sends the start requests of the queued jobs, if there is a service. Its next request comes behind all of them: it
-    /// then knows that jobs without a start request are not to be reattached.
+    /// Sends the start requests of the queued jobs, if there is a service. More than one slice has are left to
+    /// [`run_next_slice`](Self::run_next_slice).
     pub(crate) fn send_starts(&mut self, cx: &mut Context) {
+        if self.service.is_none() || self.has_backlog() {
+            return;
+        }
+        self.send_slice(cx);
+        self.unrecorded.clear();
+        for ping in self.barriers.drain(..) {
+            match ping.echo() {
+                Ok(payload) => cx.send(Message::response_to(&ping, 0, Some(payload))),
+                Err(error) => cx.reject(&ping, &error),
+            }
+        }
+    }
+
+    /// Sends the next start requests to the service, the oldest jobs first.
+    fn send_slice(&mut self, cx: &mut Context) {
         let Some(service) = &self.service else {
             return;
         };
-        self.unrecorded.clear();
-        if self.queued.is_empty() {
-            return;
-        }
         let topic = service.known.topic(exec_method::START);
-        while let Some(id) = self.queued.pop_first() {
+        for _ in 0..self.per_slice {
+            let Some(id) = self.queued.pop_first() else {
+                return;
+            };
             self.forget_unsent(cx, id);
             let was_unanswered = usize::from(is_unanswered(cx, id));
             self.unanswered = self.unanswered.saturating_sub(was_unanswered);
@@ -320,6 +347,17 @@ impl ExecPeer {
             }
             self.repeat_shrink(cx, id);
         }
+    }
+
+    /// `ping`. One of the service is answered behind the start requests of the jobs that are queued: it then knows that jobs
+    /// without a start request are not to be reattached.
+    pub(crate) fn ping(&mut self, request: Request<'_>) -> Handled {
+        let service = self.service.as_ref().filter(|_| self.has_backlog());
+        if service.is_some_and(|service| request.origin() == Some(&*service.origin)) {
+            self.barriers.push(request.message.clone());
+            return Ok(Reply::Deferred);
+        }
+        request.message.echo().map(Reply::Payload)
     }
 
     /// Handles a response to `<service>.start`.
@@ -373,6 +411,10 @@ impl ExecPeer {
         }
         cx.set_exec_service(&self.writer, None);
         cx.log_line(format!("the execution service is gone: {why}"));
+        for ping in self.barriers.drain(..) {
+            let text = format!("not all start requests were sent: {why}");
+            cx.reject(&ping, &RequestError::new(EAGAIN, text));
+        }
         self.lost = LostStarts {
             jobs: std::mem::take(&mut self.outstanding),
             was_delivered,
@@ -380,8 +422,11 @@ impl ExecPeer {
         self.run_next_slice(cx);
     }
 
-    /// Ends the next start requests of a service that is gone.
+    /// Ends the next start requests of a service that is gone, else sends the next ones to its successor.
     pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
+        if self.has_backlog() {
+            return self.send_slice(cx);
+        }
         let was_delivered = self.lost.was_delivered;
         for _ in 0..self.per_slice {
             let Some(id) = self.lost.jobs.pop_first() else {

@@ -17,7 +17,7 @@ mod results;
 mod submission;
 mod token;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use penstock_flux::job_ingest::{SubmitPartRequest, SubmitRequest};
 use penstock_flux::{Credentials, Histogram, HistogramStats, RequestError, errno};
@@ -52,14 +52,21 @@ pub(crate) struct Submissions {
     /// The submissions that need their next part.
     waiting: Vec<Submission>,
     repetitions: Vec<Repetition>,
-    /// Complete ones: the jobs for which no step was done yet.
-    complete: VecDeque<IdRange>,
+    complete: VecDeque<CompleteSubmission>,
     /// Rejected ones: the first id, and the jobs that are still to be removed.
     rejected: VecDeque<IdRange>,
     /// The times of the monotonic clock when the complete ones began whose jobs are not durable yet.
     uncommitted: Vec<f64>,
     /// The durations of submissions until their jobs are durable.
     durations: Histogram,
+}
+
+/// A complete submission with jobs for which no step was done yet.
+#[derive(Debug)]
+struct CompleteSubmission {
+    jobs: VecDeque<IdRange>,
+    /// See [`Submission::antecedents`].
+    antecedents: BTreeSet<JobId>,
 }
 
 impl Default for Submissions {
@@ -342,19 +349,34 @@ impl Submissions {
 
     /// The number of jobs of complete submissions for which no step was done yet.
     pub(crate) fn unstepped(&self) -> u64 {
-        let counts = self
-            .complete
-            .iter()
-            .map(|(first, last)| first.distance(*last).map_or(0, |distance| distance + 1));
+        let jobs = self.complete.iter().flat_map(|complete| &complete.jobs);
+        let counts =
+            jobs.map(|(first, last)| first.distance(*last).map_or(0, |distance| distance + 1));
         counts.sum()
     }
 
     /// The users whose submissions are open, or whose jobs still get their first steps or are removed.
     pub(crate) fn users(&self, cx: &Context) -> impl Iterator<Item = u32> {
         let open = self.open.iter().map(|submission| submission.sender.userid);
-        let ranges = self.complete.iter().chain(&self.rejected);
+        let complete = self.complete.iter().flat_map(|complete| &complete.jobs);
+        let ranges = complete.chain(&self.rejected);
         let first_jobs = ranges.filter_map(|(first, _)| cx.jobs.record(*first));
         open.chain(first_jobs.map(Record::userid))
+    }
+
+    /// Whether jobs of submissions depend on a job, which have not entered their dependencies yet. The next slices do that,
+    /// or reject the jobs.
+    pub(crate) fn refer_to(&self, id: JobId) -> bool {
+        let mut open = self.open.iter();
+        let mut complete = self.complete.iter();
+        open.any(|submission| submission.antecedents.contains(&id))
+            || complete.any(|submission| submission.antecedents.contains(&id))
+    }
+
+    /// The same for submissions that need their next part.
+    pub(crate) fn incomplete_refer_to(&self, id: JobId) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|submission| submission.antecedents.contains(&id))
     }
 
     /// Whether [`run_next_slice`](Self::run_next_slice) has something to do.
@@ -398,7 +420,10 @@ impl Submissions {
                 let (first, last) = (*first, *last);
                 cx.add_effect(Effect::Accepted { first, last });
             }
-            self.complete.extend(submission.ranges);
+            self.complete.push_back(CompleteSubmission {
+                jobs: submission.ranges.into(),
+                antecedents: submission.antecedents,
+            });
             return;
         }
         submission.hide(cx);
@@ -416,13 +441,20 @@ impl Submissions {
     fn step_complete(&mut self, cx: &mut Context) -> bool {
         let mut left = self.jobs_per_slice;
         while left > 0 {
-            let Some((first, last)) = self.complete.pop_front() else {
+            let Some(mut complete) = self.complete.pop_front() else {
                 break;
             };
-            let ids = slice_of(cx, first, last, left);
+            let next = complete.jobs.pop_front();
+            let ids = next.map_or_else(Vec::new, |(first, last)| {
+                let ids = slice_of(cx, first, last, left);
+                if let Some(latest) = ids.last().filter(|latest| **latest < last) {
+                    complete.jobs.push_front((latest.successor(), last));
+                }
+                ids
+            });
             left = left.saturating_sub(1.max(ids.len() as u64));
-            if let Some(latest) = ids.last().filter(|latest| **latest < last) {
-                self.complete.push_front((latest.successor(), last));
+            if !complete.jobs.is_empty() {
+                self.complete.push_front(complete);
             }
             for id in ids {
                 #[cfg(debug_assertions)]

@@ -302,14 +302,14 @@ impl Manager {
     }
 
     /// Whether something is done in slices: a request about many jobs, or for many, the resumption of pending jobs, the end
-    /// of requests to a lost scheduler or execution service, the responses to hello, the renewal of requests after a
-    /// reload, or the release of jobs that depend on another one.
+    /// of requests to a lost scheduler or execution service, the responses to hello, many start requests, the renewal of
+    /// requests after a reload, or the release of jobs that depend on another one.
     fn has_slices(&self) -> bool {
         self.bulk.is_open()
             || self.submissions.is_open()
             || self.resumption.is_open()
             || self.scheduler.has_slices()
-            || self.exec.has_lost_starts()
+            || self.exec.has_slices()
             || self.renewal.is_open()
             || self.dependencies.is_open()
     }
@@ -320,7 +320,7 @@ impl Manager {
             || self.submissions.is_open()
             || self.purger.is_open()
             || self.scheduler.has_slices()
-            || self.exec.has_lost_starts()
+            || self.exec.has_slices()
             || self.renewal.is_open()
             || self.dependencies.is_open()
     }
@@ -331,7 +331,7 @@ impl Manager {
         let bulk = self.bulk.users();
         let submissions = self.submissions.users(&self.cx);
         let is_owners =
-            self.renewal.is_open() || self.scheduler.has_slices() || self.exec.has_lost_starts();
+            self.renewal.is_open() || self.scheduler.has_slices() || self.exec.has_slices();
         let owner = is_owners.then_some(self.cx.settings.owner);
         let others = self.purger.users().chain(self.dependencies.users());
         let others = others.chain(owner);

@@ -1,7 +1,7 @@
 //! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and returns the space
 //! of the store to the file system, in slices, so that it does not delay other peers.
 //!
-//! A job is not removed while jobs depend on it: their release takes slices, too, and needs its facts.
+//! A job is not removed while jobs depend on it: their submission and their release take slices, too, and need its facts.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use penstock_wire::Message;
 
 use crate::census::{Census, end_of};
 use crate::context::Context;
-use crate::depend::Dependencies;
+use crate::depend::Dependents;
 use crate::effect::Effect;
 use crate::ended::End;
 use crate::error::Error;
@@ -79,25 +79,31 @@ enum Selection {
 }
 
 impl Selection {
-    /// Takes the next jobs, of `count` at most, without those on which jobs depend: these stay for the next call. Returns
-    /// whether none is left, too.
+    /// Takes the next jobs, of `count` at most, without those that have dependents: these stay for the next call, unless the
+    /// dependents are to come. Returns whether none is left, too.
     fn take(
         &mut self,
         census: &Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
         count: usize,
     ) -> (Vec<End>, bool) {
-        let next: Vec<End> = match self {
-            Self::Unchecked(..) | Self::Compared(_) => Vec::new(),
-            Self::Named(jobs) => jobs.drain(..count.min(jobs.len())).collect(),
+        let is_taken = |(_, id): &End| !dependents.are_to_come(*id);
+        let (next, is_short) = match self {
+            Self::Unchecked(..) | Self::Compared(_) => (Vec::new(), true),
+            Self::Named(jobs) => {
+                let next = jobs.drain(..count.min(jobs.len()));
+                let next: Vec<End> = next.filter(is_taken).collect();
+                (next, jobs.is_empty())
+            }
             Self::Oldest(last) => {
                 let oldest = census.inactive().iter();
-                let oldest = oldest.take_while(|end| end <= last);
-                oldest.take(count).collect()
+                let oldest = oldest.take_while(|end| end <= last).filter(is_taken);
+                let next: Vec<End> = oldest.take(count).collect();
+                let is_short = next.len() < count;
+                (next, is_short)
             }
         };
-        let is_short = next.len() < count;
-        let is_removable = |(_, id): &End| !dependencies.has_dependents(*id);
+        let is_removable = |(_, id): &End| !dependents.has(*id);
         let (jobs, others): (Vec<End>, Vec<End>) = next.into_iter().partition(is_removable);
         let is_last = is_short && others.is_empty();
         if let Self::Named(left) = self {
@@ -222,7 +228,7 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
         request: Request<'_>,
     ) -> Handled {
         let purge: PurgeRequest = request.payload()?;
@@ -258,7 +264,7 @@ impl Purger {
             }
         };
         let open = OpenPurge::new(request.message, selection, purge.force.into());
-        self.begin(cx, census, dependencies, open)
+        self.begin(cx, census, dependents, open)
     }
 
     /// `job-manager.purge-id`: removes one inactive job, or counts it.
@@ -266,24 +272,24 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
         request: Request<'_>,
     ) -> Handled {
         let PurgeIdRequest { id, force } = request.payload()?;
         let selection = Selection::Unchecked(Vec::new(), vec![id].into_iter());
         let open = OpenPurge::new(request.message, selection, force);
-        self.begin(cx, census, dependencies, open)
+        self.begin(cx, census, dependents, open)
     }
 
     fn begin(
         &mut self,
         cx: &mut Context,
         census: &mut Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
         mut open: OpenPurge,
     ) -> Handled {
         if !self.is_checking()
-            && let Some(response) = self.run_slice(cx, census, dependencies, &mut open)?
+            && let Some(response) = self.run_slice(cx, census, dependents, &mut open)?
         {
             return Ok(Reply::of(&response));
         }
@@ -296,7 +302,7 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
         open: &mut OpenPurge,
     ) -> Result<Option<PurgeResponse>, RequestError> {
         if let Selection::Compared(comparison) = &mut open.selection {
@@ -326,7 +332,7 @@ impl Purger {
             open.selection = Selection::Named(jobs.into());
         }
         let selection = &mut open.selection;
-        let (jobs, is_last) = selection.take(census, dependencies, self.jobs_per_slice);
+        let (jobs, is_last) = selection.take(census, dependents, self.jobs_per_slice);
         open.count += self.remove(cx, census, &jobs);
         Ok(is_last.then(|| response(open.count, census)))
     }
@@ -341,13 +347,13 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
     ) {
         let unchecked = self.open.iter().position(OpenPurge::is_unchecked);
         let Some(mut open) = self.open.remove(unchecked.unwrap_or_default()) else {
             return;
         };
-        match self.run_slice(cx, census, dependencies, &mut open) {
+        match self.run_slice(cx, census, dependents, &mut open) {
             Ok(Some(response)) => cx.respond_with(&open.request, &response),
             Ok(None) => self.open.push_back(open),
             Err(error) => cx.reject(&open.request, &error),
@@ -404,10 +410,10 @@ impl Purger {
         &mut self,
         cx: &mut Context,
         census: &mut Census,
-        dependencies: &Dependencies,
+        dependents: &Dependents<'_>,
     ) {
-        self.run_next_slice(cx, census, dependencies);
-        self.apply_limits(cx, census, dependencies);
+        self.run_next_slice(cx, census, dependents);
+        self.apply_limits(cx, census, dependents);
         self.sweep(cx);
         if self.release_due.is_some_and(|time| time <= cx.now) {
             let released = cx.release_pages(PAGES_PER_SLICE);
@@ -417,18 +423,19 @@ impl Purger {
         }
     }
 
-    fn apply_limits(&mut self, cx: &mut Context, census: &mut Census, dependencies: &Dependencies) {
+    fn apply_limits(&mut self, cx: &mut Context, census: &mut Census, dependents: &Dependents<'_>) {
         let due = self.limits_deadline(cx, census);
         if self.is_checking() || due.is_none_or(|time| time > cx.now) {
             return;
         }
         let excess = Excess::configured(cx).count(census, cx.now);
-        let oldest = census.inactive().iter();
-        let mut jobs: Vec<End> = oldest.take(excess.min(self.jobs_per_slice)).collect();
+        let oldest = census.inactive().iter().take(excess);
+        let oldest = oldest.filter(|(_, id)| !dependents.are_to_come(*id));
+        let mut jobs: Vec<End> = oldest.take(self.jobs_per_slice).collect();
         if jobs.len() < self.jobs_per_slice {
             self.checked = cx.now;
         }
-        jobs.retain(|(_, id)| !dependencies.has_dependents(*id));
+        jobs.retain(|(_, id)| !dependents.has(*id));
         self.remove(cx, census, &jobs);
     }
 

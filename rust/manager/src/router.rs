@@ -13,6 +13,7 @@ use crate::authorize::{
 use crate::bulk::BulkRequests;
 use crate::context::Context;
 use crate::control;
+use crate::depend::Dependents;
 use crate::manager::Manager;
 use crate::priority;
 use crate::queries::history;
@@ -158,9 +159,7 @@ const COMMON_ROUTES: &[Route] = {
             Single,
             |m, r| Ok(m.disconnect(r)),
         ),
-        route(topic::PING, Anyone, Single, |_, r| {
-            r.message.echo().map(Reply::Payload)
-        }),
+        route(topic::PING, Anyone, Single, |m, r| m.exec.ping(r)),
         route(topic::STATS_GET, Anyone, Single, |m, _| {
             Ok(Reply::of(&m.stats()))
         }),
@@ -257,11 +256,18 @@ const ROUTES: &[Route] = {
             priority::prioritize(&mut m.cx, &mut m.bulk, r)
         }),
         route(job_manager::PURGE, Owner, Single, |m, r| {
-            m.purger.purge(&mut m.cx, &mut m.census, &m.dependencies, r)
+            let dependents = Dependents {
+                dependencies: &m.dependencies,
+                submissions: &m.submissions,
+            };
+            m.purger.purge(&mut m.cx, &mut m.census, &dependents, r)
         }),
         route(job_manager::PURGE_ID, Owner, Single, |m, r| {
-            m.purger
-                .purge_id(&mut m.cx, &mut m.census, &m.dependencies, r)
+            let dependents = Dependents {
+                dependencies: &m.dependencies,
+                submissions: &m.submissions,
+            };
+            m.purger.purge_id(&mut m.cx, &mut m.census, &dependents, r)
         }),
         route(job_manager::QUEUE_ENABLE, Owner, Single, |m, r| {
             queue_admin::queue_enable(&mut m.cx, r)

@@ -6,6 +6,7 @@ use penstock_flux::{RequestError, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 
+use crate::depend::Dependents;
 use crate::dialogue::{ExecState, Hook};
 use crate::error::Error;
 use crate::event::Event;
@@ -131,10 +132,16 @@ impl Manager {
         self.scheduler.run_next_slice(&mut self.cx);
         self.exec.run_next_slice(&mut self.cx);
         self.renewal.run_next_slice(&mut self.cx);
-        self.purger
-            .advance(&mut self.cx, &mut self.census, &self.dependencies);
         self.elastic.advance(&mut self.cx);
         self.perform_due_steps();
+        // The jobs of the submissions that have just been closed have entered their dependencies.
+        let dependents = Dependents {
+            dependencies: &self.dependencies,
+            submissions: &self.submissions,
+        };
+        self.purger
+            .advance(&mut self.cx, &mut self.census, &dependents);
+        self.perform();
         self.release_dependents();
         self.cx.write_settled_events();
         self.deadline().is_some_and(|deadline| deadline <= now)

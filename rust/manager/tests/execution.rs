@@ -3,11 +3,13 @@
 mod common;
 
 use common::queues::ids_of;
-use common::{Bench, OWNER, body, rejection, settings, topics};
+use common::{Bench, Directory, OWNER, body, rejection, settings, topics};
 use penstock_flux::errno;
 use penstock_manager::{ExecHello, Settings};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
+
+const HELLO: &str = "job-manager.exec-hello";
 
 fn nothing() -> Value {
     json!({})
@@ -261,6 +263,11 @@ fn another_service_takes_over_running_jobs() {
     assert!(events.contains(&"reattached".to_owned()));
 }
 
+/// The topics of all messages, responses included.
+fn all_topics(out: &[Message]) -> Vec<&str> {
+    out.iter().map(Message::topic).collect()
+}
+
 fn reattaches(out: &[Message]) -> Vec<Value> {
     let starts = out.iter().filter(|message| message.method() == "start");
     starts
@@ -298,7 +305,6 @@ fn a_job_that_may_have_been_started_is_not_started_again() {
 
 #[test]
 fn the_starts_of_a_lost_service_end_in_slices_before_the_next_one_is_accepted() {
-    const HELLO: &str = "job-manager.exec-hello";
     let mut bench = Bench::new();
     let ids = bench.running_jobs(7);
     bench.manager.set_slice(2);
@@ -329,7 +335,8 @@ fn the_starts_of_a_lost_service_end_in_slices_before_the_next_one_is_accepted() 
         out.extend(bench.pass(0.0));
         slices += 1;
     }
-    assert_eq!(slices, 3);
+    // The next one gets its requests in as many.
+    assert_eq!(slices, 6);
     assert_eq!((out[0].topic(), out[0].errnum()), (HELLO, 0));
     assert_eq!(ids_of(&out, "sim.start"), ids);
     assert_eq!(reattaches(&out), vec![json!(true); 7]);
@@ -340,6 +347,56 @@ fn the_starts_of_a_lost_service_end_in_slices_before_the_next_one_is_accepted() 
         answer_as(&mut bench, "sim", *id, "release", &last);
         assert_eq!(bench.row(*id)["state"], 64);
     }
+}
+
+#[test]
+fn the_start_requests_of_many_jobs_are_sent_in_slices_before_a_ping_of_the_service_is_answered() {
+    const PING: &str = "job-manager.ping";
+    let directory = Directory::new("many-starts");
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.manager.set_slice(2);
+    let ids = bench.allocated_jobs(7);
+    assert_eq!(all_topics(&named_executor(&mut bench, "early")), [HELLO]);
+    // A service that is lost meanwhile is not told that it has all requests.
+    assert_eq!(ids_of(&bench.pass(0.0), "early.start"), ids[..2]);
+    let ping = bench.request_as("early", OWNER, PING, &json!({}), 0);
+    assert_eq!(ping, []);
+    let out = named_executor(&mut bench, "sim");
+    assert_eq!(all_topics(&out), ["early.replaced", PING, HELLO]);
+    assert_eq!(out[1].errnum(), 11);
+    // Signals of jobs whose requests are not sent yet are rejected; jobs may end before it.
+    let kill = json!({"id": ids[6], "signum": 15});
+    assert_eq!(rejection(&bench.request("job-manager.kill", &kill)).0, 22);
+    let cancel = json!({"id": ids[5], "type": "cancel"});
+    bench.request("job-manager.raise", &cancel);
+    let mut out = bench.request_as("sim", OWNER, PING, &json!({}), 0);
+    let mut slices = 0;
+    while bench.is_due() {
+        let pong = bench.request_as("other", OWNER, PING, &json!({}), 0);
+        assert_eq!(pong.len(), 1);
+        let part = bench.pass(0.0);
+        let starts = ids_of(&part, "sim.start").len();
+        assert!((1..=4).contains(&starts), "{starts} start requests");
+        out.extend(part);
+        slices += 1;
+    }
+    assert_eq!(slices, 2);
+    assert_eq!(ids_of(&out, "sim.start"), [&ids[..5], &ids[6..]].concat());
+    assert_eq!(all_topics(&out).last().copied(), Some(PING));
+    assert_eq!(
+        reattaches(&out),
+        [vec![json!(true); 2], vec![json!(false); 4]].concat()
+    );
+    // No start is marked as unsent after a restart.
+    drop(bench);
+    let mut bench = directory.open(settings(), 2000.0);
+    bench.manager.set_slice(2);
+    let out = named_executor(&mut bench, "third");
+    let mut starts = reattaches(&out);
+    while bench.is_due() {
+        starts.extend(reattaches(&bench.pass(0.0)));
+    }
+    assert_eq!(starts, vec![json!(true); 6]);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, body, rejection, settings};
+use common::submissions::{JOBS, ids, part_results, responses, send_part, submit_as};
+use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
 use penstock_flux::errno::{EINVAL, EPERM};
 use penstock_flux::flags::STREAMING;
 use penstock_jobspec::job_id::JobId;
@@ -615,4 +616,92 @@ fn space_that_was_free_before_a_restart_is_released() {
     }
     let space = bench.manager.store().space().unwrap();
     assert!(space.pages + 900 < full.pages, "{space:?} of {full:?}");
+}
+
+/// Jobs that start after others have ended well.
+fn dependents(antecedents: &[u64]) -> Value {
+    let on = |id: &u64| json!({"scheme": "afterok", "value": id.to_string()});
+    let on: Vec<_> = antecedents.iter().map(on).collect();
+    json!({ "dependencies": on })
+}
+
+#[test]
+fn a_job_to_which_an_open_submission_refers_is_purged_after_the_release_of_its_dependents() {
+    for limit in [-1, 0] {
+        let mut bench = Bench::new();
+        let antecedents = ended(&mut bench, 2);
+        let copies = json!({"jobspec": jobspec(&dependents(&antecedents)), "count": JOBS});
+        let mut out = submit_as(&mut bench, "client", &copies);
+        let purged_later = if limit == 0 {
+            let inactive_num_limit = 0;
+            let settings = Settings {
+                inactive_num_limit,
+                ..settings()
+            };
+            bench.manager.set_settings(settings, bench.now);
+            bench.now += 1.0;
+            Vec::new()
+        } else {
+            let purge = json!({"ids": antecedents, "force": true});
+            bench.request_as("owner", OWNER, "job-manager.purge", &purge, 0)
+        };
+        assert!(responses(&purged_later, "job-manager.purge").is_empty());
+        while responses(&out, "job-ingest.submit").is_empty() {
+            assert_eq!(purged(&mut bench), [0; 0]);
+            out.extend(bench.pass(0.0));
+        }
+        // The jobs are visible, and most have not entered their dependencies.
+        assert_eq!(purged(&mut bench), [0; 0]);
+        let first = ids(&out)[0];
+        out.extend(bench.advance());
+        bench.now += 1.0;
+        out.extend(bench.advance());
+        assert_eq!(purged(&mut bench), antecedents);
+        let states = body(&bench.request("job-list.job-stats", &json!({}))[0]);
+        assert_eq!(states["job_states"]["inactive"], 0);
+        assert_eq!(states["job_states"]["sched"], JOBS);
+        assert_eq!(bench.row(first)["state"], 8);
+        let answered = responses(&out, "job-manager.purge");
+        assert_eq!(answered.len(), usize::from(limit != 0));
+    }
+}
+
+#[test]
+fn a_purge_leaves_out_jobs_to_which_a_submission_refers_whose_parts_are_missing() {
+    let mut bench = Bench::new();
+    let jobs = ended(&mut bench, 3);
+    let part = |number: usize, more: bool| {
+        let dependent = json!({"jobspec": jobspec(&dependents(&jobs[..1]))});
+        json!({"token": "a", "part": number, "more": more, "jobs": [dependent]})
+    };
+    assert_eq!(
+        part_results(&send_part(&mut bench, "client", &part(0, true))).len(),
+        1
+    );
+    let named = json!({"ids": [jobs[0], jobs[1]], "force": true});
+    assert_eq!(
+        purge(&mut bench, &named),
+        json!({"count": 1, "inactives": 2})
+    );
+    let all = json!({"num_limit": 0, "force": true});
+    assert_eq!(purge(&mut bench, &all), json!({"count": 1, "inactives": 1}));
+    assert_eq!(purged(&mut bench), jobs[1..]);
+    let inactive_num_limit = 0;
+    bench.manager.set_settings(
+        Settings {
+            inactive_num_limit,
+            ..settings()
+        },
+        bench.now,
+    );
+    bench.now += 1.0;
+    bench.advance();
+    assert!(!bench.is_due());
+    assert_eq!(known(&mut bench), jobs[..1]);
+    let results = part_results(&send_part(&mut bench, "client", &part(1, false)));
+    let dependent = results[0].as_u64().unwrap();
+    assert_eq!(bench.row(dependent)["state"], 8);
+    bench.now += 1.0;
+    bench.advance();
+    assert_eq!(purged(&mut bench), jobs[..1]);
 }

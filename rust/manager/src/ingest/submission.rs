@@ -1,7 +1,7 @@
 //! A submission: the jobspecs of one request, or of one list, and the jobs that they become.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
@@ -25,6 +25,7 @@ use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
 use crate::authorize;
 use crate::census::Census;
 use crate::context::Context;
+use crate::depend;
 use crate::event::Event;
 use crate::jobs::Copies;
 use crate::jobspecs;
@@ -239,6 +240,8 @@ pub(super) struct Submission {
     response: SubmitResultsText,
     /// The ids of all accepted jobs, whether their rows are in the store or not yet.
     pub(super) ranges: Vec<IdRange>,
+    /// The jobs on which they depend: none is purged before the dependents have entered their dependencies.
+    pub(super) antecedents: BTreeSet<JobId>,
     /// The number of ranges that are hidden. The last one may have grown since.
     hidden: usize,
     /// Ids that are allotted to further jobs: the first, and their number.
@@ -276,6 +279,7 @@ impl Submission {
                 SubmitResultsText::default()
             },
             ranges: Vec::new(),
+            antecedents: BTreeSet::new(),
             hidden: 0,
             block: (JobId::default(), 0),
             accepted: 0,
@@ -480,6 +484,7 @@ impl Submission {
             flags: submission.flags,
             version: Submit::VERSION,
         };
+        self.antecedents.extend(depend::antecedents(&stored.spec));
         let is_alike = stored.spec.dependencies.is_empty();
         let copies = if count == 1 && is_alike && self.is_list() {
             self.share_events(cx, &stored, context, first)

@@ -72,7 +72,7 @@ impl SchedulerPeer {
             let Some(hello) = &mut self.session.hello else {
                 return;
             };
-            if announced >= self.lost.per_slice {
+            if announced >= self.per_slice {
                 return;
             }
             let next = cx.jobs.next_with_hidden((hello.after, Bound::Unbounded));
@@ -197,7 +197,7 @@ impl SchedulerPeer {
             let Some(after) = self.lost.after else {
                 return;
             };
-            if ended >= self.lost.per_slice {
+            if ended >= self.per_slice {
                 return;
             }
             let next = cx.jobs.next_with_hidden((after, Bound::Unbounded));

@@ -137,28 +137,16 @@ impl QueuedJobs {
     }
 }
 
-/// Maximum number of requests of a lost scheduler that are ended in one slice, and of responses to hello.
-const LOST_REQUESTS_PER_SLICE: usize = 200;
+/// Maximum number of requests of a lost scheduler that are ended in one slice, and of responses to hello in one.
+const REQUESTS_PER_SLICE: usize = 200;
 
 /// The outstanding requests of a scheduler that is lost. A request that is outstanding while they are open is one of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LostRequests {
     /// The job that was looked at last; `None` if all requests have ended.
     pub(super) after: Option<Bound<JobId>>,
     /// The number of requests that are left.
     pub(super) left: usize,
-    /// Maximum number of requests ended in one slice, and of responses to hello.
-    pub(super) per_slice: usize,
-}
-
-impl Default for LostRequests {
-    fn default() -> Self {
-        Self {
-            after: None,
-            left: 0,
-            per_slice: LOST_REQUESTS_PER_SLICE,
-        }
-    }
 }
 
 /// A hello whose responses are not complete.
@@ -186,6 +174,8 @@ pub(crate) struct SchedulerPeer {
     pub(super) is_paused: bool,
     /// The requests of the scheduler before.
     pub(super) lost: LostRequests,
+    /// Maximum number of lost requests ended in one slice, and of responses to hello in one.
+    pub(super) per_slice: usize,
 }
 
 /// The state of the conversation that ends when the scheduler goes.
@@ -231,6 +221,7 @@ impl SchedulerPeer {
             is_stopped: false,
             is_paused: false,
             lost: LostRequests::default(),
+            per_slice: REQUESTS_PER_SLICE,
         }
     }
 
@@ -249,9 +240,9 @@ impl SchedulerPeer {
         self.is_paused = false;
     }
 
-    /// Sets the number of requests ended in one slice, and of responses to hello.
+    /// Sets the number of lost requests ended in one slice, and of responses to hello in one.
     pub(crate) fn set_slice(&mut self, requests: usize) {
-        self.lost.per_slice = requests;
+        self.per_slice = requests;
     }
 
     /// Whether requests of a lost scheduler are left.

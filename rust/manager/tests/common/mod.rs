@@ -236,12 +236,20 @@ impl Bench {
     /// Starts as many jobs, each on a node of its own, with a new scheduler and a new execution service.
     pub fn running_jobs(&mut self, count: usize) -> Vec<u64> {
         self.executor();
+        let ids = self.allocated_jobs(count);
+        for id in &ids {
+            self.exec(*id, "start", &json!({}));
+        }
+        ids
+    }
+
+    /// As many jobs, each with the resources of a node of its own, from a new scheduler.
+    pub fn allocated_jobs(&mut self, count: usize) -> Vec<u64> {
         self.scheduler(None);
         let ids: Vec<u64> = (0..count).map(|_| self.submit(&json!({})).0).collect();
         for (rank, id) in ids.iter().enumerate() {
             let r = R.replace("\"0-1\"", &format!("\"{rank}\""));
             self.allocate_as(*id, &r.replace("n[0-1]", &format!("n{rank}")));
-            self.exec(*id, "start", &json!({}));
         }
         ids
     }
