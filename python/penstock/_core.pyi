@@ -493,6 +493,7 @@ class topic:  # noqa: N801
         LIST_ID: Final[str]
         LIST_ATTRS: Final[str]
         JOB_STATS: Final[str]
+        USAGE: Final[str]
         WAIT: Final[str]
         WAIT_CANCEL: Final[str]
 

@@ -5,7 +5,9 @@ A daemon with debug assertions has only the last two jobs that ended in memory.
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections import defaultdict
 from contextlib import closing
 
 import pytest
@@ -201,3 +203,30 @@ def test_a_start_does_not_read_the_events_of_ended_jobs(start):
         assert store.execute("SELECT count(*) FROM ended_jobs").fetchone() == (0,)
     with start(*options) as instance, Client(instance.uri) as client:
         assert [row["id"] for row in client.job_rows()] == [held]
+
+
+def test_usage_is_that_of_the_rows(start):
+    options = ("--nodes", "4", "--cores", "2")
+    mock = {"test": {"run_duration": "0s"}}
+    # Many of them are in no row of the store yet.
+    accounts = [{}, {"project": "a"}, {"project": "b", "bank": "c"}] * MANY
+    with start(*options) as instance, Client(instance.uri) as client:
+        jobs = [submit(client, exec=mock, **account) for account in accounts]
+        client.submit(jobspec(), urgency=0)
+        for _ in client.wait_rows(jobs):
+            pass
+    # The database is read again.
+    with start(*options) as instance, Client(instance.uri) as client:
+        client.purge(jobs[:MANY], force=True)
+        printed = instance.lines("usage", "--json", "--by", "project,bank")
+        rows = client.job_rows()
+    hours = defaultdict(list)
+    for row in rows:
+        if "t_run" in row:
+            core_s = (row["t_inactive"] - row["t_run"]) * row["ncores"]
+            hours[row.get("project"), row.get("bank")].append(core_s / 3600)
+    found = {(row["project"], row["bank"]): row for row in map(json.loads, printed)}
+    assert found.keys() == hours.keys()
+    for key, each in hours.items():
+        assert found[key]["jobs"] == len(each)
+        assert found[key]["core_hours"] == pytest.approx(sum(each))

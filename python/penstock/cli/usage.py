@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentTypeError
-from collections import defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock._core import topic
 from penstock.cli import selection
 from penstock.cli.arguments import userid
 from penstock.cli.jobs import since
@@ -16,9 +16,7 @@ from penstock.client import Client
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-
-    from penstock.rows import JobRow
+    from collections.abc import Iterator, Sequence
 
 SUMMARY = """Show the node, core and gpu hours of jobs, by default by user and month.
 
@@ -28,7 +26,6 @@ counted. An elastic job counts with its last resources for its whole time."""
 
 KEYS = ("user", "queue", "project", "bank", "month")
 AMOUNTS = ("node", "core", "gpu")
-ATTRIBUTES = "userid queue project bank t_run t_inactive nnodes ncores ngpus".split()
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -63,18 +60,25 @@ def _keys(text: str) -> list[str]:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    parts: list[dict[str, Any]] = []
+    last = min(args.until, args.clock.now())
+    months = _months(args.since, last) if "month" in args.by else [("", args.since)]
+    labels, begins = zip(*months, strict=True) if args.since < last else ((), ())
+    payload: dict[str, Any] = {
+        "by": [key for key in args.by if key != "month"],
+        "times": [*begins, last],
+    }
     if args.user is not None:
-        parts.append({"userid": [args.user]})
+        payload["userid"] = args.user
     if args.queue:
-        parts.append({"queue": args.queue.split(",")})
-    usage = Usage(args.by, args.since, args.until, args.clock.now())
-    with Client() as client:
-        for row in client.iter_job_rows(
-            constraint={"and": parts}, since=args.since, attrs=ATTRIBUTES
-        ):
-            usage.add(row)
-    rows = usage.rows()
+        payload["queues"] = args.queue.split(",")
+    rows = []
+    if labels:
+        with Client() as client:
+            sums = client.rpc(topic.job_list.USAGE, payload)["sums"]
+        rows = sorted(
+            (_row(args.by, labels, each) for each in sums),
+            key=lambda row: [row[key] or "" for key in args.by],
+        )
     if args.json:
         for sums in rows:
             print(json_text(sums))
@@ -98,67 +102,21 @@ def _text(value: Any) -> str:
     return "-" if value is None else safe(str(value))
 
 
-class Usage:
-    """Sums of hours by the values of keys.
-
-    Args:
-        keys: of `KEYS`.
-        first: the start of the period, seconds since the epoch.
-        last: its end.
-        now: the current time, until which a running job is counted.
-    """
-
-    def __init__(self, keys: list[str], first: float, last: float, now: float) -> None:
-        self._keys = keys
-        self._first = first
-        self._last = min(last, now)
-        # By the values of the keys: the number of jobs, and seconds of nodes, cores and gpus.
-        self._sums: dict[tuple[str | None, ...], list[float]] = defaultdict(lambda: [0.0] * 4)
-
-    def add(self, row: JobRow) -> None:
-        """Adds the usage of a job, whose row has `ATTRIBUTES`."""
-        begin = row.get("t_run")
-        if begin is None:
-            return
-        begin = max(begin, self._first)
-        end = min(row.get("t_inactive", math.inf), self._last)
-        if end <= begin:
-            return
-        fixed: dict[str, str | None] = {
-            "user": str(row["userid"]),
-            "queue": row.get("queue"),
-            "project": row.get("project"),
-            "bank": row.get("bank"),
-        }
-        amounts = [row.get("nnodes", 0), row["ncores"], row.get("ngpus", 0)]
-        spans = _months(begin, end) if "month" in self._keys else [(None, end - begin)]
-        for month, seconds in spans:
-            values = fixed | {"month": month}
-            sums = self._sums[tuple(values[key] for key in self._keys)]
-            sums[0] += 1
-            for place, amount in enumerate(amounts, 1):
-                sums[place] += amount * seconds
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each combination of values, in their order."""
-        rows = []
-        for values, (jobs, *seconds) in self._sums.items():
-            row: dict[str, Any] = dict(zip(self._keys, values, strict=True))
-            if "user" in row:
-                row["user"] = selection.username(int(row["user"]))
-            row["jobs"] = int(jobs)
-            row |= {
-                f"{name}_hours": part / 3600 for name, part in zip(AMOUNTS, seconds, strict=True)
-            }
-            rows.append(row)
-        return sorted(rows, key=lambda row: [row[key] or "" for key in self._keys])
+def _row(keys: list[str], months: Sequence[str], sums: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table: the values of the keys, the number of jobs, and hours."""
+    values = {key: sums.get(key) for key in keys}
+    if "user" in values:
+        values["user"] = selection.username(sums["userid"])
+    if "month" in values:
+        values["month"] = months[sums["span"]]
+    hours = {f"{name}_hours": sums[f"{name}_seconds"] / 3600 for name in AMOUNTS}
+    return values | {"jobs": sums["jobs"]} | hours
 
 
 def _months(begin: float, end: float) -> Iterator[tuple[str, float]]:
-    """The months of a time span, each with its seconds of the span."""
+    """The months of a time span, each with the time at which it begins or the span does."""
     while begin < end:
         day = datetime.fromtimestamp(begin).astimezone()
+        yield f"{day:%Y-%m}", begin
         year, month = (day.year, day.month + 1) if day.month < 12 else (day.year + 1, 1)
-        following = min(datetime(year, month, 1).astimezone().timestamp(), end)
-        yield f"{day:%Y-%m}", following - begin
-        begin = following
+        begin = datetime(year, month, 1).astimezone().timestamp()

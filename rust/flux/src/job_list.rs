@@ -186,6 +186,79 @@ pub struct JobCounts {
     pub name: Option<String>,
 }
 
+/// A key of the sums of `job-list.usage`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UsageKey {
+    /// The user.
+    User,
+    /// The queue.
+    Queue,
+    /// The project of the jobspec.
+    Project,
+    /// The bank of the jobspec.
+    Bank,
+}
+
+/// `job-list.usage`: what jobs have used from their allocation until their end, or until now (Penstock's own).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageRequest {
+    /// The keys: there is a sum for each combination of their values.
+    #[serde(deserialize_with = "at_most::<MAX_USAGE_KEYS, _, _>")]
+    pub by: Vec<UsageKey>,
+    /// Ascending times, in seconds since the epoch: there is a sum for each span between two of them.
+    #[serde(deserialize_with = "at_most::<MAX_USAGE_TIMES, _, _>")]
+    pub times: Vec<f64>,
+    /// The only user whose jobs count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
+    /// The only queues whose jobs count.
+    #[serde(
+        default,
+        deserialize_with = "optional_at_most::<MAX_NAMES_PER_REQUEST, _, _>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub queues: Option<Vec<String>>,
+}
+
+/// Maximum numbers of the keys and the times of `job-list.usage`.
+const MAX_USAGE_KEYS: usize = 4;
+const MAX_USAGE_TIMES: usize = 4096;
+
+/// A sum of the usage of jobs in a span of time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageSum {
+    /// Their user, if that is a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
+    /// Their queue, if that is a key and they have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Their project, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Their bank, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bank: Option<String>,
+    /// The number of the span: it begins at the time of this index.
+    pub span: usize,
+    /// The number of jobs.
+    pub jobs: u64,
+    /// Nodes times seconds.
+    pub node_seconds: f64,
+    /// Cores times seconds.
+    pub core_seconds: f64,
+    /// Gpus times seconds.
+    pub gpu_seconds: f64,
+}
+
+/// The response to `job-list.usage`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageResponse {
+    /// The sums that are not 0.
+    pub sums: Vec<UsageSum>,
+}
+
 /// The response to `job-list.job-stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatsResponse {
@@ -205,3 +278,5 @@ impl Payload for UserResponse {}
 impl Payload for ListAttrsResponse<'_> {}
 impl Payload for WaitRequest {}
 impl Payload for JobStatsResponse {}
+impl Payload for UsageRequest {}
+impl Payload for UsageResponse {}

@@ -109,6 +109,7 @@ topics! {
     LIST_ID = "job-list.list-id",
     LIST_ATTRS = "job-list.list-attrs",
     JOB_STATS = "job-list.job-stats",
+    USAGE = "job-list.usage",
     WAIT = "job-list.wait",
     WAIT_CANCEL = "job-list.wait-cancel",
 }

@@ -17,7 +17,9 @@ use penstock_flux::{
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
-use penstock_store::{EndedClass, EndedJob, Error as StoreError, JobRecord, Store, Submission};
+use penstock_store::{
+    EndedClass, EndedJob, Error as StoreError, JobRecord, JobUsage, Store, Submission,
+};
 use penstock_wire::Message;
 
 use crate::claims::Claims;
@@ -88,14 +90,22 @@ impl ExecService {
 
 /// Ended jobs that are still to be stored as such, many in a row.
 #[derive(Debug, Default)]
-struct EndedRows(Vec<(EndedClass, Vec<EndedJob>)>);
+struct EndedRows(Vec<(EndedClass, Vec<(EndedJob, JobUsage)>)>);
 
 impl EndedRows {
-    /// Adds an inactive job, unless other jobs refer to it.
+    /// Adds an inactive job, unless other jobs refer to it, and stores those of a whole row.
     fn add(&mut self, storage: &mut Storage, record: &Record) {
-        let Some(result) = record.result().filter(|_| is_evictable(record)) else {
-            return;
-        };
+        if let Some((class, jobs)) = self.collect(record)
+            && jobs.len() >= ENDED_JOBS_PER_ROW
+        {
+            storage.run(|store| store.add_ended_jobs(class, jobs));
+            jobs.clear();
+        }
+    }
+
+    /// Adds an inactive job, unless other jobs refer to it. Returns the row in which it is.
+    fn collect(&mut self, record: &Record) -> Option<&mut (EndedClass, Vec<(EndedJob, JobUsage)>)> {
+        let result = record.result().filter(|_| is_evictable(record))?;
         let (queue, result) = (record.spec().queue.as_deref(), result as u8);
         let is_it = |class: &EndedClass| class.queue.as_deref() == queue && class.result == result;
         let known = self.0.iter().position(|(class, _)| is_it(class));
@@ -104,18 +114,16 @@ impl EndedRows {
             let queue = queue.map(Arc::from);
             self.0.push((EndedClass { queue, result }, Vec::new()));
         }
-        let (class, jobs) = &mut self.0[index];
-        jobs.push(EndedJob {
+        let row = self.0.get_mut(index)?;
+        let job = EndedJob {
             id: record.id(),
             spec: record.spec().key,
             end: record.t_inactive(),
             userid: record.userid(),
             name_hash: hash_of(&record.name()),
-        });
-        if jobs.len() >= ENDED_JOBS_PER_ROW {
-            storage.run(|store| store.add_ended_jobs(class, jobs));
-            jobs.clear();
-        }
+        };
+        row.1.push((job, record.job_usage()));
+        Some(row)
     }
 }
 
@@ -368,6 +376,16 @@ impl Context {
         self.ended.add(&mut self.storage, record);
     }
 
+    /// The same without a change of the store, which is read alone.
+    pub(crate) fn collect_ended(&mut self, record: &Record) {
+        let _ = self.ended.collect(record);
+    }
+
+    /// The ended jobs that are in no row of the store yet, by class. Some may have been purged since.
+    pub(crate) fn ended_without_row(&self) -> &[(EndedClass, Vec<(EndedJob, JobUsage)>)] {
+        &self.ended.0
+    }
+
     /// Removes what the store has of ended jobs that were purged, from the rows after one: all of them, or the next `max`.
     /// Returns the last of these if there may be later ones.
     pub(crate) fn remove_unused_ended(&mut self, after: i64, max: Option<u32>) -> Option<i64> {
@@ -380,7 +398,7 @@ impl Context {
         self.read_undamaged(|store| store.job(id))
     }
 
-    fn read_jobspec(&self, key: i64) -> Option<Stored> {
+    pub(crate) fn read_jobspec(&self, key: i64) -> Option<Stored> {
         let text = self.read_undamaged(|store| store.jobspec(key))?;
         let jobspec = Jobspec::from_json(&text).ok()?;
         Some(Stored {

@@ -2,7 +2,7 @@
 //! `afternotok` and `begin-time`.
 //!
 //! A trigger that fires is only noted: its dependents are released in slices, those of the users in turn, and the
-//! dependents of one trigger by priority. A job is not purged while it has dependents: see [`Dependents`].
+//! dependents of one trigger by priority. A job is not purged while it has dependents: see [`Dependents`](crate::purge::Dependents).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,6 @@ use penstock_jobspec::job_id::JobId;
 use crate::authorize;
 use crate::context::{Context, milliseconds, seconds};
 use crate::event::Event;
-use crate::ingest::Submissions;
 use crate::record::Record;
 use crate::spec::Spec;
 use crate::state::{JobResult, State};
@@ -108,26 +107,6 @@ impl Trigger {
 pub(crate) fn antecedents(spec: &Spec) -> impl Iterator<Item = JobId> {
     let dependencies = spec.dependencies.iter();
     dependencies.filter_map(|(scheme, value)| parse(scheme, value).ok()?.antecedent())
-}
-
-/// All that depends on inactive jobs, none of which is purged meanwhile: jobs that are still to be released, and submissions
-/// whose jobs have not entered their dependencies.
-pub(crate) struct Dependents<'a> {
-    pub(crate) dependencies: &'a Dependencies,
-    pub(crate) submissions: &'a Submissions,
-}
-
-impl Dependents<'_> {
-    /// Whether a job has dependents that the next slices release, or add.
-    pub(crate) fn has(&self, id: JobId) -> bool {
-        self.dependencies.has_dependents(id) || self.submissions.refer_to(id)
-    }
-
-    /// Whether a submission refers to a job of which parts are missing: a purge leaves the job out, rather than depend on the
-    /// client that has them.
-    pub(crate) fn are_to_come(&self, id: JobId) -> bool {
-        self.submissions.incomplete_refer_to(id)
-    }
 }
 
 /// A dependency in the order of release: the job's priority, the job, the description.

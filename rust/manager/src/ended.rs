@@ -99,6 +99,12 @@ impl EndedJobs {
         Some(class)
     }
 
+    /// Whether a job with this end is one of them.
+    pub(crate) fn has(&self, end: End) -> bool {
+        let chunk = self.chunks.get(self.chunk_of(end));
+        chunk.is_some_and(|chunk| chunk.binary_search_by_key(&end, |job| job.end).is_ok())
+    }
+
     /// The end with this index, from the oldest on.
     pub(crate) fn get(&self, index: usize) -> Option<End> {
         let mut index = index;
@@ -200,6 +206,10 @@ mod tests {
             assert_eq!(jobs.count_until(*time), until.count());
         }
         assert_eq!(jobs.get(model.len()), None);
+        for step in (0..4 * most).step_by(61) {
+            let end = end(step, step % 3);
+            assert_eq!(jobs.has(end), model.contains_key(&end));
+        }
         for end in model.keys().step_by(97) {
             let expected = model.range(..*end).rev().map(job);
             assert!(jobs.before(Some(*end)).eq(expected));

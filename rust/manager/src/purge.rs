@@ -12,11 +12,12 @@ use penstock_wire::Message;
 
 use crate::census::{Census, end_of};
 use crate::context::Context;
-use crate::depend::Dependents;
+use crate::depend::Dependencies;
 use crate::effect::Effect;
 use crate::ended::End;
 use crate::error::Error;
 use crate::event::EventTime;
+use crate::ingest::Submissions;
 use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
@@ -43,6 +44,26 @@ const ROWS_PER_SLICE: u32 = 32;
 const PAGES_PER_SLICE: u64 = 100;
 /// Seconds between two slices of released pages: no request waits for them.
 const RELEASE_INTERVAL_S: f64 = 0.05;
+
+/// All that depends on inactive jobs, none of which is purged meanwhile: jobs that are still to be released, and submissions
+/// whose jobs have not entered their dependencies.
+pub(crate) struct Dependents<'a> {
+    pub(crate) dependencies: &'a Dependencies,
+    pub(crate) submissions: &'a Submissions,
+}
+
+impl Dependents<'_> {
+    /// Whether a job has dependents that the next slices release, or add.
+    pub(crate) fn has(&self, id: JobId) -> bool {
+        self.dependencies.has_dependents(id) || self.submissions.refer_to(id)
+    }
+
+    /// Whether a submission refers to a job of which parts are missing: a purge leaves the job out, rather than depend on the
+    /// client that has them.
+    pub(crate) fn are_to_come(&self, id: JobId) -> bool {
+        self.submissions.incomplete_refer_to(id)
+    }
+}
 
 /// The state of purging.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ pub(crate) mod kvs;
 pub(crate) mod row;
 mod shell_options;
 mod tree;
+pub(crate) mod usage;
 pub(crate) mod watch;
 
 use penstock_flux::eventlog;
@@ -31,6 +32,7 @@ use self::job_list::Listings;
 use self::job_results::JobResults;
 use self::journal::Journal;
 use self::key_watch::KeyWatches;
+use self::usage::UsageRequests;
 use self::watch::{Drained, Watchers};
 use crate::authorize::{PermittedJob, PermittedKey, VisibleJobs};
 use crate::census::Census;
@@ -42,6 +44,7 @@ use crate::rpc::{Handled, Reply, Request};
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     listings: Listings,
+    pub(crate) usage: UsageRequests,
     watchers: Watchers,
     journal: Journal,
     pub(crate) results: JobResults,
@@ -179,17 +182,18 @@ impl Queries {
         self.watchers.answer_drains(cx, census);
     }
 
-    /// Sends the next parts of open listings and of waits for jobs that have ended, as many as one slice has.
+    /// Sends the next parts of open listings, of sums of usage and of waits for jobs that have ended, as many as one slice has.
     pub(crate) fn send_listing_parts(&mut self, cx: &mut Context, census: &Census) {
         self.listings.send_slice(cx, census);
+        self.usage.run_next_slice(cx, census);
         self.journal.send_slice(cx);
         self.watchers.send_slice(cx);
     }
 
-    /// Whether a listing, or a wait for jobs that have ended, can send its next part.
+    /// Whether a listing, a sum, or a wait for jobs that have ended, can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
         let has_more = self.listings.has_more(cx) || self.watchers.has_more(cx);
-        has_more || self.journal.has_more(cx)
+        has_more || self.journal.has_more(cx) || self.usage.is_open()
     }
 
     /// The peers with such a listing or wait.
@@ -210,6 +214,7 @@ impl Queries {
     pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
         self.relays.disconnect(cx, origin);
         self.listings.disconnect(origin);
+        self.usage.disconnect(origin);
         self.watchers.disconnect(origin);
         self.journal.disconnect(origin);
         self.results.disconnect(origin);

@@ -12,6 +12,7 @@ use penstock_flux::urgency;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
+use penstock_store::JobUsage;
 use serde_json::{Map, Value};
 
 use crate::elastic_state::{ElasticRequest, ElasticState};
@@ -613,6 +614,32 @@ impl Record {
     pub fn extent(&self) -> Option<&Arc<ResourceSet>> {
         let elastic = self.elastic().and_then(|elastic| elastic.extent.as_ref());
         elastic.or(self.r())
+    }
+
+    /// The begin and the size of the job's allocation, as sums of usage have them.
+    pub(crate) fn job_usage(&self) -> JobUsage {
+        if self.t_run() <= 0.0 {
+            return JobUsage::default();
+        }
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (nodes, cores, gpus) = match self.extent() {
+            Some(r) => (
+                number(r.nnodes() as u64),
+                number(r.ncores()),
+                number(r.ngpus()),
+            ),
+            None => (
+                self.spec().nnodes.unwrap_or_default(),
+                number(self.spec().ncores),
+                0,
+            ),
+        };
+        JobUsage {
+            begin: self.t_run(),
+            nodes,
+            cores,
+            gpus,
+        }
     }
 
     /// When the allocation began, seconds since the epoch.

@@ -308,8 +308,9 @@ impl Restored {
         self.census.enter(&record, state);
         if state == State::Inactive && is_evictable(&record) {
             self.cx.jobs.record_evicted(job.id);
-            if access == Access::Writing {
-                self.cx.store_ended(&record);
+            match access {
+                Access::Writing => self.cx.store_ended(&record),
+                Access::Reading => self.cx.collect_ended(&record),
             }
             return Ok(state);
         }

@@ -13,9 +13,9 @@ use crate::authorize::{
 use crate::bulk::BulkRequests;
 use crate::context::Context;
 use crate::control;
-use crate::depend::Dependents;
 use crate::manager::Manager;
 use crate::priority;
+use crate::purge::Dependents;
 use crate::queries::history;
 use crate::queries::job_list;
 use crate::queries::kvs;
@@ -206,6 +206,9 @@ const ROUTES: &[Route] = {
         on_rows(topic::job_list::LIST_ID, Single, |m, r, visible| {
             job_list::list_id(&mut m.cx, r, visible)
         }),
+        on_rows(topic::job_list::USAGE, Single, |m, r, visible| {
+            m.queries.usage.open(r, visible)
+        }),
         on_rows(topic::job_list::WAIT, Streaming, |m, r, visible| {
             m.queries.wait_for_jobs(&mut m.cx, r, visible)
         }),
@@ -348,6 +351,7 @@ const READING: &[&str] = {
         job_list::LIST_ATTRS,
         job_list::LIST_CANCEL,
         job_list::LIST_ID,
+        job_list::USAGE,
         job_list::WAIT,
         job_list::WAIT_CANCEL,
         job_manager::ALLOC_QUERY,

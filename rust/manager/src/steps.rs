@@ -6,12 +6,12 @@ use penstock_flux::{RequestError, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 
-use crate::depend::Dependents;
 use crate::dialogue::{ExecState, Hook};
 use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;
+use crate::purge::Dependents;
 use crate::reload;
 use crate::replay::Restored;
 use crate::scheduler::Withdrawal;

@@ -359,8 +359,8 @@ fn the_start_requests_of_many_jobs_are_sent_in_slices_before_a_ping_of_the_servi
     assert_eq!(all_topics(&named_executor(&mut bench, "early")), [HELLO]);
     // A service that is lost meanwhile is not told that it has all requests.
     assert_eq!(ids_of(&bench.pass(0.0), "early.start"), ids[..2]);
-    let ping = bench.request_as("early", OWNER, PING, &json!({}), 0);
-    assert_eq!(ping, []);
+    let early = bench.request_as("early", OWNER, PING, &json!({}), 0);
+    assert_eq!(early, []);
     let out = named_executor(&mut bench, "sim");
     assert_eq!(all_topics(&out), ["early.replaced", PING, HELLO]);
     assert_eq!(out[1].errnum(), 11);

@@ -1,4 +1,4 @@
-//! The facts of ended jobs that a start needs, so that it does not read their eventlogs.
+//! The facts of ended jobs that a start and sums of usage need, so that these do not read their eventlogs.
 //!
 //! A row has many jobs with the same queue and result. It stays until the last job with an id in its range is removed: jobs in
 //! it that are no longer stored are ignored.
@@ -12,6 +12,10 @@ use rusqlite::Connection;
 pub(crate) const INSERT: &str =
     "INSERT INTO ended_jobs(first, last, queue, result, jobs) VALUES (?, ?, ?, ?, ?)";
 
+/// The next rows after one.
+const SELECT_ROWS: &str =
+    "SELECT seq, queue, result, jobs FROM ended_jobs WHERE seq > ? ORDER BY seq LIMIT ?";
+
 /// The last of some rows after one; none if there are fewer.
 pub(crate) const SELECT_LAST_OF: &str =
     "SELECT seq FROM ended_jobs WHERE seq > ? ORDER BY seq LIMIT 1 OFFSET ?";
@@ -21,7 +25,7 @@ pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
      WHERE seq > ? AND seq <= ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
 
 /// The size of a job in a row, in bytes.
-const JOB_BYTES: usize = 32;
+const JOB_BYTES: usize = 56;
 
 /// An ended job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,8 +42,59 @@ pub struct EndedJob {
     pub name_hash: u32,
 }
 
+/// The begin and the size of an ended job's allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobUsage {
+    /// When it got its resources, in seconds since the epoch; 0 if it had none.
+    pub begin: f64,
+    /// The number of its nodes.
+    pub nodes: u32,
+    /// The number of its cores.
+    pub cores: u32,
+    /// The number of its gpus.
+    pub gpus: u32,
+}
+
+/// A row of ended jobs, with what they have used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedRow {
+    /// Its number.
+    pub seq: i64,
+    /// The class of its jobs.
+    pub class: EndedClass,
+    /// The jobs.
+    pub jobs: Vec<(EndedJob, JobUsage)>,
+}
+
+impl EndedRow {
+    /// Reads the next rows after one. Invalid ones have no jobs.
+    pub(crate) fn read(
+        connection: &Connection,
+        after: i64,
+        max: u32,
+    ) -> rusqlite::Result<Vec<Self>> {
+        let mut statement = connection.prepare_cached(SELECT_ROWS)?;
+        let rows = statement.query_map((after, max), |row| {
+            let class = row.get(1).and_then(|queue: Option<String>| {
+                let queue = queue.map(Arc::from);
+                let result = row.get(2)?;
+                Ok(EndedClass { queue, result })
+            });
+            let jobs = row.get::<_, Vec<u8>>(3).unwrap_or_default();
+            let is_valid = class.is_ok();
+            let jobs = jobs.chunks_exact(JOB_BYTES).filter(|_| is_valid);
+            Ok(Self {
+                seq: row.get(0)?,
+                class: class.unwrap_or_default(),
+                jobs: jobs.filter_map(decode).collect(),
+            })
+        })?;
+        rows.collect()
+    }
+}
+
 /// The queue and the result of ended jobs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedClass {
     /// The queue.
     pub queue: Option<Arc<str>>,
@@ -92,38 +147,57 @@ impl EndedJobs {
                 ended.classes.push(class);
             }
             let read = jobs.chunks_exact(JOB_BYTES).filter_map(decode);
-            ended.jobs.extend(read.map(|job| (job, index)));
+            ended.jobs.extend(read.map(|(job, _)| (job, index)));
         }
         ended.jobs.sort_unstable_by_key(|(job, _)| job.id);
         Ok(ended)
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<EndedJob> {
+fn decode(bytes: &[u8]) -> Option<(EndedJob, JobUsage)> {
     let mut words = bytes
         .chunks_exact(8)
         .map(|word| word.try_into().map(u64::from_le_bytes));
     let mut next = || words.next()?.ok();
     let (id, spec, end, user_and_name) = (next()?, next()?, next()?, next()?);
-    let half = |number: u64| u32::try_from(number & u64::from(u32::MAX)).ok();
-    Some(EndedJob {
+    let (begin, nodes_and_cores, gpus) = (next()?, next()?, next()?);
+    let job = EndedJob {
         id: JobId::new(id),
         spec: spec.cast_signed(),
         end: f64::from_bits(end),
-        userid: half(user_and_name)?,
-        name_hash: half(user_and_name >> 32)?,
-    })
+        userid: low(user_and_name)?,
+        name_hash: low(user_and_name >> 32)?,
+    };
+    let usage = JobUsage {
+        begin: f64::from_bits(begin),
+        nodes: low(nodes_and_cores)?,
+        cores: low(nodes_and_cores >> 32)?,
+        gpus: low(gpus)?,
+    };
+    Some((job, usage))
+}
+
+/// The lower half of a word.
+fn low(word: u64) -> Option<u32> {
+    u32::try_from(word & u64::from(u32::MAX)).ok()
+}
+
+/// A word of two halves.
+fn word(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
 }
 
 /// The jobs as a row has them.
-pub(crate) fn encode(jobs: &[EndedJob]) -> Vec<u8> {
-    let words = |job: &EndedJob| {
-        let user_and_name = u64::from(job.userid) | u64::from(job.name_hash) << 32;
+pub(crate) fn encode(jobs: &[(EndedJob, JobUsage)]) -> Vec<u8> {
+    let words = |(job, usage): &(EndedJob, JobUsage)| {
         [
             job.id.get(),
             job.spec.cast_unsigned(),
             job.end.to_bits(),
-            user_and_name,
+            word(job.userid, job.name_hash),
+            usage.begin.to_bits(),
+            word(usage.nodes, usage.cores),
+            usage.gpus.into(),
         ]
     };
     let words = jobs.iter().flat_map(words);

@@ -15,7 +15,7 @@
 //! RFC 24), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
 //! complete: no reader returns them, and a start discards them), `ended_jobs(seq, first, last, queue, result, jobs)` (what
-//! a start needs of ended jobs, many in a row), `kvs(key, value)` and `store`, a row about the database itself.
+//! a start and sums of usage need of ended jobs, many in a row), `kvs(key, value)` and `store`, a row about the database itself.
 //!
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
@@ -49,7 +49,7 @@ use rusqlite::params;
 pub use checkpoint::{DueCopy, LogLimits};
 use common_events::Run;
 use database::{Database, key};
-pub use ended::{EndedClass, EndedJob, EndedJobs};
+pub use ended::{EndedClass, EndedJob, EndedJobs, EndedRow, JobUsage};
 pub use error::Error;
 use log_space::FRAME_BYTES;
 use records::Eventlog;
@@ -642,13 +642,17 @@ impl Store {
         records::read(self.database.connection(), after, max, ended)
     }
 
-    /// Adds what a start needs of ended jobs with the same queue and result. Their events are in the store.
+    /// Adds what a start and sums of usage need of ended jobs with the same queue and result. Their events are in the store.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn add_ended_jobs(&mut self, class: &EndedClass, jobs: &[EndedJob]) -> Result<(), Error> {
-        let ids = || jobs.iter().map(|job| key(job.id));
+    pub fn add_ended_jobs(
+        &mut self,
+        class: &EndedClass,
+        jobs: &[(EndedJob, JobUsage)],
+    ) -> Result<(), Error> {
+        let ids = || jobs.iter().map(|(job, _)| key(job.id));
         let (Some(first), Some(last)) = (ids().min(), ids().max()) else {
             return Ok(());
         };
@@ -668,6 +672,16 @@ impl Store {
     /// The database cannot be read.
     pub fn ended_jobs(&self) -> Result<EndedJobs, Error> {
         EndedJobs::read(self.database.connection())
+            .map_err(|error| Error::new("cannot read the ended jobs", &error))
+    }
+
+    /// The next rows of ended jobs after one, at most `max`. Some of the jobs may have been removed since.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn ended_rows(&self, after: i64, max: u32) -> Result<Vec<EndedRow>, Error> {
+        EndedRow::read(self.database.connection(), after, max)
             .map_err(|error| Error::new("cannot read the ended jobs", &error))
     }
 

@@ -102,7 +102,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 8"
+        "store: the database has format 99, this program reads formats 1 to 9"
     );
 }
 
@@ -502,15 +502,35 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
         userid: 1000 + u32::try_from(id).unwrap(),
         name_hash: u32::MAX - u32::try_from(id).unwrap(),
     };
+    let used = |id: u64| {
+        (
+            ended(id),
+            JobUsage {
+                begin: 1.5,
+                nodes: 2,
+                cores: 3,
+                gpus: u32::MAX,
+            },
+        )
+    };
     let (done, failed) = (class(None, 1), class(Some("batch"), 2));
-    store.add_ended_jobs(&done, &[5, 6, 3].map(ended)).unwrap();
-    store.add_ended_jobs(&failed, &[9].map(ended)).unwrap();
+    store.add_ended_jobs(&done, &[5, 6, 3].map(used)).unwrap();
+    store.add_ended_jobs(&failed, &[9].map(used)).unwrap();
     store.add_ended_jobs(&failed, &[]).unwrap();
     store
         .database
         .connection()
         .execute("UPDATE events SET lines = x'00' WHERE job IN (5, 9)", [])
         .unwrap();
+    let row = |seq, class: &EndedClass, ids: &[u64]| EndedRow {
+        seq,
+        class: class.clone(),
+        jobs: ids.iter().map(|id| used(*id)).collect(),
+    };
+    let rows = [row(1, &done, &[5, 6, 3]), row(2, &failed, &[9])];
+    assert_eq!(store.ended_rows(i64::MIN, 9).unwrap(), rows);
+    assert_eq!(store.ended_rows(i64::MIN, 1).unwrap(), rows[..1]);
+    assert_eq!(store.ended_rows(1, 9).unwrap(), rows[1..]);
     let all = store.ended_jobs().unwrap();
     let others = store.jobs().unwrap().records;
     for max in 1..=7 {
@@ -550,6 +570,7 @@ fn a_row_of_ended_jobs_goes_with_the_last_of_its_jobs() {
         userid: 1000,
         name_hash: 1,
     };
+    let ended = |id: u64| (ended(id), JobUsage::default());
     store.add_ended_jobs(&class, &[4, 6].map(ended)).unwrap();
     for (id, is_left) in [(4, true), (6, true), (5, false)] {
         store.remove_jobs(&[job(id)]).unwrap();
@@ -574,7 +595,9 @@ fn unused_rows_of_ended_jobs_are_removed_some_at_a_time() {
             userid: 1000,
             name_hash: 1,
         };
-        store.add_ended_jobs(&class, &[ended]).unwrap();
+        store
+            .add_ended_jobs(&class, &[(ended, JobUsage::default())])
+            .unwrap();
     }
     store.remove_jobs(&[job(4)]).unwrap();
     let mut sweep = |after| store.remove_unused_ended_jobs(after, Some(2)).unwrap();

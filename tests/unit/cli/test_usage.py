@@ -8,14 +8,12 @@ import os
 import pwd
 import time
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 from virtualtime import SteppedClock
 
 from penstock.cli import main
-from penstock.cli.usage import Usage
-
-HOUR_S = 3600.0
 
 
 @pytest.fixture(autouse=True)
@@ -38,21 +36,53 @@ def job(begin, end=None, **more):
     return row | {"ngpus": 4} | more
 
 
-def usage(keys, *jobs, first=0.0, last=math.inf, now="2026-06-01T00:00"):
-    found = Usage(keys, first, last, when(now))
-    for row in jobs:
-        found.add(row)
-    return found.rows()
+def summing(*rows):
+    """A `job-list.usage` of these jobs."""
+
+    def method(request):
+        payload = request.object()
+        keys = [{"user": "userid"}.get(key, key) for key in payload["by"]]
+        sums = {}
+        for row in rows:
+            for span, (begin, end) in enumerate(pairwise(payload["times"])):
+                end = min(row.get("t_inactive", math.inf), end)
+                seconds = end - max(row.get("t_run", math.inf), begin)
+                if seconds <= 0:
+                    continue
+                values = {key: row[key] for key in keys if key in row}
+                key = (*(str(values.get(key, "")) for key in keys), span)
+                amounts = {"node": row["nnodes"], "core": row["ncores"], "gpu": row["ngpus"]}
+                before = sums.get(key, {})
+                sums[key] = values | {"span": span, "jobs": before.get("jobs", 0) + 1}
+                for name, amount in amounts.items():
+                    name = f"{name}_seconds"
+                    sums[key][name] = before.get(name, 0.0) + amount * seconds
+        yield request.respond({"sums": list(sums.values())})
+
+    return method
 
 
-def test_hours_are_summed_by_the_keys():
+@pytest.fixture
+def usage(fake, capsys):
+    """Returns the rows of `penstock usage` about these jobs."""
+
+    def show(keys, *jobs, now="2026-06-01T00:00", options=()):
+        fake.methods["job-list.usage"] = summing(*jobs)
+        command = ["usage", "--json", f"--by={keys}", *options]
+        assert main(command, SteppedClock(when(now))) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return show
+
+
+def test_hours_are_summed_by_the_keys(usage):
     jobs = [
+        job("2026-01-01T00:00", "2026-01-01T01:00", queue="debug"),
         job("2026-01-01T00:00", "2026-01-01T02:00", queue="batch", project="a"),
         job("2026-01-01T00:00", "2026-01-01T01:00", queue="batch", project="a", nnodes=1),
-        job("2026-01-01T00:00", "2026-01-01T01:00", queue="debug"),
         {"id": 4, "userid": 0, "ncores": 3},
     ]
-    assert usage(["queue", "project"], *jobs) == [
+    assert usage("queue,project", *jobs) == [
         {
             "queue": "batch",
             "project": "a",
@@ -72,8 +102,8 @@ def test_hours_are_summed_by_the_keys():
     ]
 
 
-def test_a_job_counts_in_each_month_of_its_time():
-    rows = usage(["month"], job("2025-12-31T23:00", "2026-02-01T02:00"))
+def test_a_job_counts_in_each_month_of_its_time(usage):
+    rows = usage("month", job("2025-12-31T23:00", "2026-02-01T02:00"))
     assert [(row["month"], row["jobs"], row["node_hours"]) for row in rows] == [
         ("2025-12", 1, 2.0),
         ("2026-01", 1, 2.0 * 31 * 24),
@@ -81,19 +111,31 @@ def test_a_job_counts_in_each_month_of_its_time():
     ]
 
 
-def test_only_the_time_in_question_counts():
-    span = {"first": when("2026-01-01T01:00"), "last": when("2026-01-01T03:00")}
+def test_months_are_those_of_local_time(usage, fake, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    usage("month", options=["--since=2026-03-15", "--until=2026-05-02"], now="2026-06-01T00:00")
+    times = fake.wait_for("job-list.usage").object()["times"]
+    # Summer time begins in March.
+    expected = ["2026-03-14T23:00", "2026-03-31T22:00", "2026-04-30T22:00", "2026-05-01T22:00"]
+    assert times == [when(text) for text in expected]
+
+
+def test_only_the_time_in_question_counts(usage):
+    span = ["--since=2026-01-01T01:00", "--until=2026-01-01T03:00"]
     inside = job("2026-01-01T00:00", "2026-01-01T02:00")
-    (row,) = usage(["user"], inside, job("2025-01-01T00:00", "2025-01-01T01:00"), **span)
+    outside = job("2025-01-01T00:00", "2025-01-01T01:00")
+    (row,) = usage("user", inside, outside, options=span)
     assert (row["jobs"], row["node_hours"]) == (1, 2.0)
     # A running job counts until now.
-    (row,) = usage(["user"], job("2026-05-31T23:00"))
+    (row,) = usage("user", job("2026-05-31T23:00"))
     assert row["node_hours"] == 2.0
     assert row["user"] == pwd.getpwuid(os.getuid()).pw_name
+    assert usage("user", inside, options=["--since=2027-01-01"]) == []
 
 
-def test_the_table_and_json(fake, listing, capsys):
-    fake.methods["job-list.list"] = listing(
+def test_the_table_and_json(fake, capsys):
+    fake.methods["job-list.usage"] = summing(
         job("2026-01-01T00:00", "2026-01-01T02:00"),
         job("2026-02-01T00:00", "2026-02-01T00:30", bank="x"),
     )
@@ -104,9 +146,9 @@ def test_the_table_and_json(fake, listing, capsys):
         "-     2026-01     1        4.00       16.00       8.00\n"
         "x     2026-02     1        1.00        4.00       2.00\n"
     )
-    request = fake.wait_for("job-list.list").object()
-    assert request["constraint"] == {"and": [{"queue": ["a", "b"]}]}
-    assert request["since"] == when("2025-01-01")
+    request = fake.wait_for("job-list.usage").object()
+    assert (request["by"], request["queues"]) == (["bank"], ["a", "b"])
+    assert request["times"][0] == when("2025-01-01")
     assert main(["usage", "--json", "--by=month", "--until=2026-02-01T00:15"], clock) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["core_hours"] for row in rows] == [16.0, 2.0]
@@ -114,7 +156,7 @@ def test_the_table_and_json(fake, listing, capsys):
     assert "unknown key `day`: expected user, queue" in capsys.readouterr().err
 
 
-def test_no_jobs_have_no_usage(fake, listing, capsys):
-    fake.methods["job-list.list"] = listing()
+def test_no_jobs_have_no_usage(fake, capsys):
+    fake.methods["job-list.usage"] = summing()
     assert main(["usage", "-n"]) == 0
     assert capsys.readouterr().out == ""
