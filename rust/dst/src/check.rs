@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use crate::client::{Client, Promises, Purpose, Submission};
 use crate::daemon::{Daemon, STORE};
+use crate::dependents::{self, Traffic};
+use crate::eventlog::{Event, events, has_ended};
 use crate::site::{OWNER, cores_of};
 use crate::steps::{VALUE_GROUPS, value_keys};
 use crate::vfs::{open_snapshot, with_disk};
@@ -29,31 +31,6 @@ const ORDER: [&str; 10] = [
     "clean",
 ];
 const REPEATED: [&str; 2] = ["priority", "release"];
-
-/// One event of a log.
-struct Event {
-    name: String,
-    context: Value,
-}
-
-fn events(log: &str) -> Vec<Event> {
-    let read = |line: &str| {
-        let mut event: Value = serde_json::from_str(line).ok()?;
-        Some(Event {
-            name: event.get("name")?.as_str()?.to_owned(),
-            context: event
-                .get_mut("context")
-                .map(Value::take)
-                .unwrap_or_default(),
-        })
-    };
-    log.lines().filter_map(read).collect()
-}
-
-/// Whether the job of a log is inactive.
-fn has_ended(log: &str) -> bool {
-    events(log).iter().any(|event| event.name == "clean")
-}
 
 /// The number of PMIx requests that were granted by a log.
 fn granted_requests(events: &[Event]) -> usize {
@@ -289,6 +266,38 @@ impl World {
         if let Some(text) = self.inventory_fault(&inventory) {
             self.violate("inventory", text);
         }
+        self.check_dependents(Traffic::UnderWay);
+    }
+
+    /// Checks the jobs with dependencies, as far as the store has everything.
+    pub(crate) fn check_dependents(&mut self, traffic: Traffic) {
+        let healthy = self.daemon.as_ref().filter(|daemon| daemon.is_healthy());
+        let Some(manager) = healthy.map(Daemon::manager) else {
+            return;
+        };
+        if manager.has_uncommitted() {
+            return;
+        }
+        // After a step of the clock a begin time may be in the future again.
+        let now = if self.has_clock_steps {
+            f64::INFINITY
+        } else {
+            self.now
+        };
+        let (store, check) = (manager.store(), &mut self.dependents);
+        for submission in &self.promises.submissions {
+            let dependencies = &submission.dependencies;
+            let ids = submission.ids.iter().flatten();
+            let has_dependents = dependencies.iter().any(|of_job| !of_job.is_empty());
+            for id in ids.filter(|_| has_dependents) {
+                if check.settled.contains(id) {
+                    continue;
+                }
+                let fault = check.check(store, now, *id, dependencies, traffic);
+                let fault = fault.map(|(invariant, text)| Violation::new(invariant, text));
+                self.violations.extend(fault);
+            }
+        }
     }
 
     /// The difference between an inventory and the responses to requests that change it.
@@ -472,6 +481,7 @@ impl World {
             self.violate("unanswered", format!("no response to {unanswered:?}"));
         }
         self.check_streams();
+        self.check_dependents(Traffic::Silent);
     }
 
     /// Checks that no stream about an inactive job is open.
@@ -523,6 +533,11 @@ impl World {
         for id in self.promises.jobs() {
             let payload = format!(r#"{{"id":{id},"urgency":16}}"#);
             self.request(0, job_manager::URGENCY, &payload, Purpose::Other);
+        }
+        let submissions = self.promises.submissions.iter();
+        let all = submissions.flat_map(|submission| &submission.dependencies);
+        if let Some(time) = dependents::latest_begin(all) {
+            self.advance((time - self.now).max(0.0) + 1.0);
         }
         let mut waits = 0;
         for _ in 0..MAX_ROUNDS {
@@ -613,7 +628,11 @@ impl World {
 
     fn check_end(&mut self) {
         for submission in self.promises.submissions.clone() {
-            if submission.ids.is_none() {
+            let is_rejected = || {
+                dependents::antecedents(&submission.dependencies)
+                    .any(|id| self.purged.contains(&id))
+            };
+            if submission.ids.is_none() && !is_rejected() {
                 self.violate("unanswered", format!("no ids for {}", submission.payload));
             }
         }
@@ -724,7 +743,8 @@ impl World {
         let finish = log.iter().find(|event| event.name == "finish");
         let status = finish.and_then(|event| event.context["status"].as_i64());
         let has_asked_for = exceptions.keys().all(|kind| match *kind {
-            "cancel" | "timeout" => true,
+            // Whether a dependency could not be met is checked when the job fails.
+            "cancel" | "timeout" | "dependency" => true,
             "prolog" => self.setup.prolog,
             "exec" => self.machine.has_failed_setup(id) || self.machine.output.has_ended(id),
             // It was denied while there were too few execution targets.

@@ -12,6 +12,7 @@ use penstock_flux::pmix::FinalResponse;
 use penstock_flux::{JobId, pmix_attribute};
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
+use crate::dependents::Dependencies;
 use crate::network::{End, LinkId, Network};
 use crate::site::OWNER;
 
@@ -44,6 +45,8 @@ pub struct Submission {
     pub count: usize,
     /// The ids of its jobs, once a response has named them.
     pub ids: Option<Vec<u64>>,
+    /// The dependencies of its jobs: those of each job are among these.
+    pub dependencies: Vec<Dependencies>,
     /// Of a list that is sent in parts, the jobs of each part.
     pub parts: Vec<String>,
     /// Whether a list has parts that are still to be drawn. It has no jobs then.
@@ -69,6 +72,7 @@ impl Submission {
             userid,
             count: 0,
             ids: None,
+            dependencies: Vec::new(),
             parts: Vec::new(),
             is_unfinished: false,
             attempts: Attempts::default(),
@@ -165,6 +169,15 @@ impl Promises {
             || number
                 .and_then(|number| self.commits.get(number))
                 .is_some_and(|commit| commit.group == group && !commit.is_acknowledged)
+    }
+
+    /// Whether a list may be open whose jobs depend on others: these are not purged.
+    fn has_open_dependents(&self) -> bool {
+        let mut lists = self.submissions.iter();
+        lists.any(|list| {
+            let has_dependents = list.dependencies.iter().any(|job| !job.is_empty());
+            has_dependents && !list.parts.is_empty() && list.ids.is_none()
+        })
     }
 
     /// The submission of a request that can store it.
@@ -583,6 +596,9 @@ impl Client {
             }
             Purpose::Purge(ids) => {
                 let done: PurgeResponse = response.read()?;
+                if done.count == 0 && promises.has_open_dependents() {
+                    ids.clear();
+                }
                 if done.count != ids.len() as u64 {
                     let count = done.count;
                     let text = format!("{count} jobs were purged, not {ids:?}");

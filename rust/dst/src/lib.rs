@@ -20,6 +20,7 @@
 //! | a disk with a page cache; `SQLite`'s file system on it, and copies of the store's log by a thread | `disk`, `vfs`, `copies`, `turns` |
 //! | all of it together, and what a step does | `world`, `steps` |
 //! | the invariants | `check` |
+//! | jobs that depend on others | `dependents` |
 
 mod check;
 mod client;
@@ -27,8 +28,11 @@ mod connection;
 mod constraint;
 mod copies;
 mod daemon;
+mod dependents;
 mod disk;
+mod eventlog;
 mod hooks;
+mod jobspec;
 mod machine;
 mod network;
 mod output;

@@ -50,6 +50,8 @@ enum Group {
     Values,
     Inventory,
     Lists,
+    /// Drawn for other seeds than the groups above, together with purges.
+    Dependents,
     /// Drawn as [`OUTPUT_STEPS`] says.
     Output,
 }
@@ -219,6 +221,10 @@ steps! {
     SignalMany = "signal-many", 2, 6, Many;
     /// A client sends the next part of a list of jobs, or the first one: client, whether it is the last one, shape, time limit.
     SubmitPart = "submit-part", 4, 60, Lists;
+    /// A client submits jobs that depend on others: client, shape, schemes, which jobs or times.
+    SubmitDependent = "submit-dependent", 4, 50, Dependents;
+    /// A client sends the next part of a list of jobs, which depend on others: client, whether it is the last one, schemes, which jobs or times.
+    SubmitDependentPart = "submit-dependent-part", 4, 15, Dependents;
     /// A process writes output: which one, how many bytes.
     Write = "write", 2, 0, Output;
     /// Files are found in a count of guests' output: number.
@@ -443,6 +449,9 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
+/// Draws the seeds with dependencies apart from other choices.
+const DEPENDENTS: u64 = 1 << 40;
+
 impl Script {
     /// Draws a script.
     pub fn draw(seed: u64) -> Self {
@@ -466,8 +475,14 @@ impl Script {
         };
         // Drawn apart: the steps of other seeds are those that they had without it.
         let has_output = !is_about_log && Random::new(!seed).one_in(4);
+        let has_dependents = !is_about_log && Random::new(seed ^ DEPENDENTS).one_in(4);
         if has_output {
             groups.clear();
+        } else if has_dependents {
+            groups.push(Group::Dependents);
+            if !groups.contains(&Group::Retention) {
+                groups.push(Group::Retention);
+            }
         }
         let hooks = if groups.contains(&Group::Hooks) {
             1 + random.below(3)

@@ -13,32 +13,14 @@ use penstock_rset::ResourceSet;
 use crate::client::{Client, ListAttempt, ListPart, Purpose, Responses, Submission, ValueCommit};
 use crate::constraint::ExcludedProperties;
 use crate::daemon::STORE;
+use crate::dependents::{BEGIN_TIME, Dependencies, SCHEMES, antecedent};
 use crate::disk::Faults;
+use crate::jobspec::jobspec;
 use crate::machine::SetupEnd;
 use crate::script::{Step, StepKind};
 use crate::site::OWNER;
 use crate::vfs::with_disk;
 use crate::world::{CLIENTS, CORES, RANKS, Rounds, World};
-
-fn jobspec(name: &str, shape: u32, seconds: u32) -> String {
-    let core = |count: u32| format!(r#"{{"type":"core","count":{count}}}"#);
-    let slot = |count: u32, cores: u32| {
-        format!(
-            r#"{{"type":"slot","count":{count},"label":"task","with":[{}]}}"#,
-            core(cores)
-        )
-    };
-    let resources = match shape % 6 {
-        0 | 1 => slot(1, 1),
-        2 => slot(2, 1),
-        3 => slot(1, CORES),
-        4 => format!(r#"{{"type":"node","count":2,"with":[{}]}}"#, slot(1, 1)),
-        _ => format!(r#"{{"type":"node","count":2,"with":[{}]}}"#, slot(1, CORES)),
-    };
-    format!(
-        r#"{{"version":1,"resources":[{resources}],"tasks":[{{"command":["true"],"slot":"task","count":{{"per_slot":1}}}}],"attributes":{{"system":{{"duration":{seconds},"cwd":"/work","environment":{{}},"job":{{"name":"{name}"}}}}}}}}"#
-    )
-}
 
 /// The payload of a request that stops or disables the queue, by setting a flag to false.
 fn stop(flag: &str) -> String {
@@ -258,8 +240,14 @@ impl World {
         let [first, second, third, fourth] = step.arguments;
         let (client, job, rank) = (index(first), index(second), first % RANKS);
         match step.kind {
-            StepKind::Submit => self.submit(client, second, third, fourth),
-            StepKind::SubmitPart => self.submit_part(client, second, third, fourth),
+            StepKind::Submit => self.submit(client, second, third, fourth, Dependencies::new()),
+            StepKind::SubmitPart => {
+                self.submit_part(client, second, third, fourth, Dependencies::new());
+            }
+            StepKind::SubmitDependent => self.submit_dependent(client, second, third, fourth),
+            StepKind::SubmitDependentPart => {
+                self.submit_dependent_part(client, second, third, fourth);
+            }
             StepKind::AbortList => self.abort_list(client),
             StepKind::Resubmit => self.resubmit(client, job),
             StepKind::Cancel => self.request_of_job(client, job, job_manager::RAISE, |id| {
@@ -586,7 +574,7 @@ impl World {
     }
 
     /// Whether a job is not the client's.
-    fn is_foreign(&self, client: usize, job: u64) -> bool {
+    pub(crate) fn is_foreign(&self, client: usize, job: u64) -> bool {
         let owner = self.promises.userid_of(job);
         owner.is_some_and(|owner| !self.may_act_for(client, owner))
     }
@@ -641,7 +629,7 @@ impl World {
         }
     }
 
-    fn job(&self, index: usize) -> Option<u64> {
+    pub(crate) fn job(&self, index: usize) -> Option<u64> {
         let jobs = self.promises.jobs();
         // The latest jobs are the interesting ones.
         jobs.iter()
@@ -669,7 +657,29 @@ impl World {
         ids.nth(index.checked_rem(grants.len())?).copied()
     }
 
-    fn submit(&mut self, client: usize, shape: u32, urgency: u32, seconds: u32) {
+    pub(crate) fn submit(
+        &mut self,
+        client: usize,
+        shape: u32,
+        urgency: u32,
+        seconds: u32,
+        dependencies: Dependencies,
+    ) {
+        let number = self.promises.submissions.len();
+        let submission = self.submission(client, shape, urgency, seconds, dependencies);
+        self.promises.submissions.push(submission);
+        self.resubmit(client, number);
+    }
+
+    /// The next submission of a client.
+    pub(crate) fn submission(
+        &self,
+        client: usize,
+        shape: u32,
+        urgency: u32,
+        seconds: u32,
+        dependencies: Dependencies,
+    ) -> Submission {
         let number = self.promises.submissions.len();
         let count = 1 + shape / 6 % 3;
         let seconds = if seconds % 4 == 1 {
@@ -688,26 +698,89 @@ impl World {
         } else {
             urgency.min(urgency::DEFAULT.into())
         };
-        let spec = jobspec(&format!("s{number}"), shape, seconds);
+        let spec = jobspec(&format!("s{number}"), shape, seconds, &dependencies);
         let payload = format!(
             r#"{{"jobspec":{spec},"urgency":{urgency},"count":{count},"token":"t{number}"}}"#
         );
         let mut submission = Submission::new(userid);
         submission.payload = payload;
         submission.count = index(count);
-        self.promises.submissions.push(submission);
-        self.resubmit(client, number);
+        submission.dependencies.push(dependencies);
+        submission
+    }
+
+    /// Dependencies on other jobs of a client, or on a time; some of them may be another user's.
+    fn draw_dependencies(&self, scheme: u32, antecedent: u32) -> Dependencies {
+        let draw = |scheme: u32, antecedent: u32| {
+            let scheme = *SCHEMES.get(scheme as usize % SCHEMES.len())?;
+            let value = if scheme == BEGIN_TIME {
+                format!("{:.0}", self.now + f64::from(antecedent % 64) - 8.0)
+            } else {
+                self.job(antecedent as usize)?.to_string()
+            };
+            Some(format!("{scheme}={value}"))
+        };
+        let second = scheme
+            .is_multiple_of(3)
+            .then(|| draw(scheme / 15, antecedent / 2 + 1));
+        let drawn = [draw(scheme / 3, antecedent), second.flatten()];
+        drawn.into_iter().flatten().collect()
+    }
+
+    fn are_foreign(&self, client: usize, dependencies: &Dependencies) -> bool {
+        let mut jobs = dependencies.iter().filter_map(|text| antecedent(text));
+        jobs.any(|id| self.is_foreign(client, id))
+    }
+
+    /// A client submits jobs that depend on others.
+    pub(crate) fn submit_dependent(
+        &mut self,
+        client: usize,
+        shape: u32,
+        scheme: u32,
+        antecedent: u32,
+    ) {
+        let dependencies = self.draw_dependencies(scheme, antecedent);
+        if self.are_foreign(client, &dependencies) {
+            let submission = self.submission(client, shape, 0, 0, dependencies);
+            let payload = submission
+                .payload
+                .replace(r#""token":"t"#, r#""token":"foreign"#);
+            return self.request(client, job_ingest::SUBMIT, &payload, Purpose::Forbidden);
+        }
+        self.submit(client, shape, 0, 0, dependencies);
+    }
+
+    /// A client sends a part of a list, of jobs that depend on others.
+    pub(crate) fn submit_dependent_part(
+        &mut self,
+        client: usize,
+        end: u32,
+        scheme: u32,
+        antecedent: u32,
+    ) {
+        let dependencies = self.draw_dependencies(scheme, antecedent);
+        if !self.are_foreign(client, &dependencies) {
+            self.submit_part(client, end, scheme, 0, dependencies);
+        }
     }
 
     /// Sends the next part of the list that a client has begun, or the first one of another list.
-    fn submit_part(&mut self, client: usize, end: u32, shape: u32, seconds: u32) {
+    pub(crate) fn submit_part(
+        &mut self,
+        client: usize,
+        end: u32,
+        shape: u32,
+        seconds: u32,
+        dependencies: Dependencies,
+    ) {
         let client = client % CLIENTS;
         let begun = self.lists.get(&client).copied();
         let begun = begun.filter(|list| self.is_unfinished(list.submission));
         let list = begun.unwrap_or_else(|| self.begin_list(client));
         let number = list.submission;
         self.lists.insert(client, list);
-        let spec = jobspec(&format!("s{number}"), shape, seconds % 8);
+        let spec = jobspec(&format!("s{number}"), shape, seconds % 8, &dependencies);
         let copies = 1 + shape / 6 % 2;
         let jobs = format!(
             r#"{{"jobspec":{spec},"urgency":12}},{{"jobspec":{spec},"urgency":13,"count":{copies}}}"#
@@ -716,6 +789,7 @@ impl World {
             return;
         };
         submission.parts.push(jobs);
+        submission.dependencies.push(dependencies);
         submission.count += 1 + index(copies);
         let is_last = end.is_multiple_of(3);
         if is_last {

@@ -15,6 +15,7 @@ use rusqlite::Connection;
 use crate::client::{Client, ListAttempt, Promises};
 use crate::constraint::ExcludedProperties;
 use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon, STORE};
+use crate::dependents::DependentsCheck;
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::network::{End, Input, LinkId, Network};
@@ -108,6 +109,9 @@ pub struct World {
     /// The number of execution targets that were to be added, and whether one was to be removed.
     pub(crate) added_ranks: u32,
     pub(crate) has_shrunk: bool,
+    /// Whether the clock was set.
+    pub(crate) has_clock_steps: bool,
+    pub(crate) dependents: DependentsCheck,
     /// Another program that reads the database: the log is copied up to its snapshot alone.
     pub(crate) reader: Option<Connection>,
     pub(crate) now: f64,
@@ -146,6 +150,8 @@ impl World {
             base: Arc::new(base),
             added_ranks: 0,
             has_shrunk: false,
+            has_clock_steps: false,
+            dependents: DependentsCheck::default(),
             reader: None,
             now: START,
             monotonic: 0.0,
@@ -539,6 +545,7 @@ impl World {
     }
 
     pub(crate) fn set_clock(&mut self, forward: u32, backward: u32) {
+        self.has_clock_steps = true;
         self.now += f64::from(forward) - f64::from(backward);
         self.record_time();
         self.tick();
