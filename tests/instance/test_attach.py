@@ -12,7 +12,7 @@ import signal
 import struct
 import subprocess
 import termios
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,11 @@ class Screen:
 
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
+
+    def hang_up(self) -> None:
+        """Closes the terminal at the user's end."""
+        with Path(os.devnull).open() as other:
+            os.dup2(other.fileno(), self.master)
 
     def is_raw(self) -> bool:
         return not termios.tcgetattr(self.slave)[3] & termios.ICANON
@@ -331,14 +336,17 @@ def test_ctrl_c_and_ctrl_z_leave_the_job_alone(local):
     assert active(local) == []
 
 
-def test_a_pending_job_that_is_terminated_is_cancelled(local):
+def test_a_pending_job_is_cancelled_by_a_signal_to_run_alone(local):
     (blocker,) = local.lines("submit", "-n4", "sleep", "1000")
-    (job,) = local.lines("submit", "-n4", "true")
-    with piped(local, "attach", job) as attach:
-        while not _handles_term(attach):
+    with piped(local, "run", "-n4", "true") as run:
+        while not (jobs := [job for job in active(local) if job != blocker]):
             pass
-        attach.send_signal(signal.SIGTERM)
-        assert attach.wait(HANG_S) == 1
+        for verb, code in (("attach", 128 + signal.SIGTERM), ("run", 1)):
+            with nullcontext(run) if verb == "run" else piped(local, verb, *jobs) as command:
+                while not _handles_term(command):
+                    pass
+                command.send_signal(signal.SIGTERM)
+                assert command.wait(HANG_S) == code
     assert local.penstock("cancel", blocker).returncode == 0
 
 
@@ -355,23 +363,56 @@ def starting(start, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("verb", ["run", "attach", "attach --task=0", "alloc"])
+@pytest.mark.parametrize("verb", ["run", "alloc"])
 def test_a_job_that_has_not_started_is_cancelled_by_a_signal(starting, verb, number):
-    words = ("sleep", "1000")
-    if verb.startswith("attach"):
-        words = starting.lines("submit", *words)
-    with piped(starting, *verb.split(), *words) as command:
+    with piped(starting, verb, "sleep", "1000") as command:
         while not (jobs := active(starting)):
             pass
         (job,) = jobs
         with Client(starting.uri, timeout=HANG_S) as client:
-            events = client.eventlog(parse(job), follow=True)
-            assert any(event["name"] == "prolog-start" for event in events)
+            _wait_for_prolog(client, job)
             while not _handles_term(command):
                 pass
             command.send_signal(number)
             assert command.wait(HANG_S) == (128 + number if verb == "alloc" else 1)
             assert client.wait_row(parse(job))["result"] == job_result.CANCELED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("options", [(), ("--task=0",)])
+def test_a_job_that_has_not_started_outlives_the_end_of_attach(starting, options, number):
+    (job,) = starting.lines("submit", "sleep", "1000")
+    with Client(starting.uri, timeout=HANG_S) as client:
+        _wait_for_prolog(client, job)
+        with piped(starting, "attach", *options, job) as command:
+            while not _handles_term(command):
+                pass
+            command.send_signal(number)
+            assert command.wait(HANG_S) == 128 + number
+            text = f"penstock attach: signal {number:d}: the job continues\n"
+            assert command.stderr.read().decode().endswith(text)
+        assert not any(event["name"] == "exception" for event in client.eventlog(parse(job)))
+
+
+def test_a_job_outlives_the_terminal_in_which_it_is_shown(local):
+    with screen(local, "run", "sh", "-c", "echo ready; cat") as terminal:
+        terminal.wait_for("ready")
+        terminal.press("\x03\x1a")
+        terminal.wait_for("detached")
+        assert terminal.process.wait(HANG_S) == 0
+    (job,) = active(local)
+    with screen(local, "attach", job) as terminal:
+        terminal.wait_for("ready\r\n")
+        terminal.hang_up()
+        assert terminal.process.wait(HANG_S) == 128 + signal.SIGHUP
+    # Its input has not ended either.
+    done = local.penstock("attach", job, stdin="later\n")
+    assert (done.returncode, done.stdout) == (0, "ready\nlater\n")
+
+
+def _wait_for_prolog(client: Client, job: str) -> None:
+    events = client.eventlog(parse(job), follow=True)
+    assert any(event["name"] == "prolog-start" for event in events)
 
 
 def _handles_term(process: subprocess.Popen) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from pmixdaemon import EXAMPLE, codes, compile_program, server_program
 from small_disk import small_disk
 
+from penstock._core import job_state
 from penstock.client import Client
 from penstock.jobid import parse
 from penstock.jobspec import from_command
@@ -417,8 +418,8 @@ def test_the_largest_writer_of_guests_is_ended_and_others_continue(small_site, t
     assert small_site.penstock("run", "true").returncode == 0
 
 
-@pytest.mark.parametrize("verb", ["run", "attach"])
-def test_a_job_without_space_for_its_output_is_cancelled_by_a_signal(small_site, tmp_path, verb):
+@pytest.mark.parametrize(("verb", "code"), [("run", 1), ("attach", 128 + signal.SIGTERM)])
+def test_run_cancels_a_job_without_space_for_its_output(small_site, tmp_path, verb, code):
     with (tmp_path / "disk" / "ballast").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 6000000)
     words = ("echo", "hello")
@@ -433,7 +434,9 @@ def test_a_job_without_space_for_its_output_is_cancelled_by_a_signal(small_site,
         while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) >> 14 & 1:
             pass
         command.terminate()
-        assert command.wait(60) == 1
+        assert command.wait(60) == code
+        (row,) = client.job_rows()
+        assert (row["state"] == job_state.INACTIVE) == (verb == "run")
 
 
 def free_bytes(disk):

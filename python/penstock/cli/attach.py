@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 SUMMARY = """Show the output of a job, from its beginning to its end, and exit as `penstock run`.
 
 Standard input goes to the tasks, if the job was submitted by `penstock run`. SIGTERM, SIGHUP,
-SIGALRM, SIGUSR1 and SIGUSR2 are forwarded to the tasks. In a terminal, Ctrl-C twice within 2
-seconds cancels the job, and Ctrl-C Ctrl-Z detaches: the job continues. If the job has a terminal
-(`run --pty`), keys go to its program, and Ctrl-\\ detaches.
+SIGALRM, SIGUSR1 and SIGUSR2 are forwarded to the tasks of a job that has started. Before that
+SIGTERM and SIGHUP end this command alone, as does a closed terminal at any time: the job continues.
+In a terminal, Ctrl-C twice within 2 seconds cancels the job, and Ctrl-C Ctrl-Z detaches. If the job
+has a terminal (`run --pty`), keys go to its program, and Ctrl-\\ detaches.
 
 With `--task`, input and signals are for one task. Its output is shown without its label, and
 without that of other tasks, if the job was submitted with `--label-io`: otherwise the output of
@@ -51,6 +52,7 @@ all tasks is shown."""
 # Attempts to read the output of a job whose execution service has ended.
 MAX_ATTEMPTS, RETRY_PAUSE_S = 50, 0.1
 INTERRUPT_S = 2.0
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 READ_BYTES = 64 * 1024
 DETACH_KEY = b"\x1c"
 FORWARDED = (
@@ -117,6 +119,7 @@ class Attachment:
     def __init__(self, client: Client, verb: str, clock: Clock, *, unbuffered: bool) -> None:
         self._client = client
         self._verb = verb
+        self._has_submitted = verb == "run"
         self._clock = clock
         self._ids: Sequence[int] = []
         self._unbuffered = unbuffered
@@ -127,6 +130,8 @@ class Attachment:
         # A signal that came before there were jobs.
         self._early: int | None = None
         self._is_detached = False
+        # A terminal that has been closed is no terminal any longer.
+        self._has_local_terminal = terminal.is_terminal()
         self._task: int | None = None
         # By stream, what is left of labelled output when one task is chosen.
         self._selections: dict[str, TaskLines] = {}
@@ -278,7 +283,7 @@ class Attachment:
             file.write(new)
             file.flush()
         except BrokenPipeError:
-            if self._verb == "run":
+            if self._has_submitted:
                 # The reader of the output has closed it: the jobs end as a pipeline would.
                 self._cancel("the reader of the output has gone")
             raise
@@ -337,18 +342,33 @@ class Attachment:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _forward(self, number: int) -> None:
+        if number == signal.SIGHUP and self._has_local_terminal and not self._has_submitted:
+            self._leave(number)
+        started = set(self._ids)
         with suppress(Error, OSError), Client(self._client.uri) as client:
-            started = set(self._ids)
-            if number in (signal.SIGTERM, signal.SIGHUP):
+            if number in ENDING:
                 started = _started(client, self._ids)
-                # A job without tasks ends as its tasks would. It may start until it is cancelled.
-                if unstarted := [job for job in self._ids if job not in started]:
+                unstarted = [job for job in self._ids if job not in started]
+                if unstarted and self._has_submitted:
+                    # A job without tasks ends as its tasks would. It may start until then.
                     with suppress(RpcError):
                         client.cancel(unstarted, note=f"signal {number}")
             if started and self._task is not None:
                 self._signal_task(client, self._task, number)
             elif started:
                 client.kill(sorted(started), number)
+        if not started and not self._has_submitted:
+            self._leave(number)
+
+    def _is_hung_up(self) -> bool:
+        """Whether the local terminal was closed, which is no end of the input of others' jobs."""
+        has_closed = self._has_local_terminal and not terminal.is_terminal()
+        return has_closed and not self._has_submitted
+
+    def _leave(self, number: int) -> None:
+        """Ends this process by a signal, and not the jobs, which others have submitted."""
+        self._say(f"signal {number}: the job continues")
+        raise SystemExit(128 + number)
 
     def _signal_task(self, client: Client, task: int, number: int) -> None:
         (job,) = self._ids
@@ -399,7 +419,7 @@ class Attachment:
             number, offset = secrets.randbits(48), 0
             while True:
                 data = _read(ended, wake)
-                if data is None:
+                if data is None or (not data and self._is_hung_up()):
                     return
                 if self.has_terminal and terminal.is_terminal() and DETACH_KEY in data:
                     self._is_detached = True
