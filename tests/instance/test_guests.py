@@ -364,16 +364,47 @@ def test_a_guests_job_ends_when_all_its_jobs_have_written_too_much(start, guests
 
 
 @pytest.fixture
-def small_site(start, guests, tmp_path):
-    """A site whose output is on a disk of 8 MiB, of which 4 MB are left to the owner."""
+def make_small_site(start, guests, tmp_path):
+    """Makes a site whose output is on a disk of 8 MiB, of which 4 MB are left to the owner."""
     disk = tmp_path / "disk"
     options = ("--nodes=1", "--cores=4", "--oversubscribe")
-    text = f"[penstock.exec]\noutput-directory = '{disk / 'output'}'\noutput-reserve = 4000000\n"
-    with (
-        small_disk(disk, "8m"),
-        make_site(start, guests, tmp_path, *options, config_text=text) as site,
-    ):
+
+    def make(limit=10 << 30):
+        text = (
+            f"[penstock.exec]\noutput-directory = '{disk / 'output'}'\n"
+            f"output-reserve = 4000000\nuser-output-limit = {limit}\n"
+        )
+        return make_site(start, guests, tmp_path, *options, config_text=text)
+
+    with small_disk(disk, "8m"):
+        yield make
+
+
+@pytest.fixture
+def small_site(make_small_site):
+    with make_small_site() as site:
         yield site
+
+
+def test_ended_jobs_of_a_guest_leave_space_for_the_output_of_others(make_small_site):
+    write = ("run", "head", "-c", "400000", "/dev/zero")
+    above = "more than 1000000 (`penstock.exec.user-output-limit`)"
+    with make_small_site(limit=1000000) as site:
+        stored = 0
+        while (done := site.penstock(*write)).returncode == 0:
+            stored += 1
+        assert above in done.stderr
+        # Sizes are checked once a second, so one job may have ended above the limit.
+        assert stored in (2, 3)
+        assert site.penstock(*write, guest=1).returncode == 0
+        # It cannot purge its jobs, which would remove their output.
+        assert "owner" in site.penstock("purge", "--force", "--num-limit=0").stderr
+    # The sum holds for the next instance, too.
+    with make_small_site(limit=1000000) as site:
+        while site.penstock(*write).returncode == 0:
+            pass
+        assert above in site.penstock(*write).stderr
+        assert site.penstock(*write, guest=1).returncode == 0
 
 
 def test_a_guests_job_starts_when_there_is_space_for_its_output(small_site, tmp_path):
@@ -398,8 +429,8 @@ def test_a_guests_job_starts_when_there_is_space_for_its_output(small_site, tmp_
         assert client.stats("job-exec")["held_starts"] == 0
         lines = [line["text"] for line in client.dmesg()]
     assert small_site.penstock("logs", job).stdout == "hello\n"
-    assert sum("output is stored do not start" in line for line in lines) == 1
-    assert sum("bytes are free for output: jobs of guests start" in line for line in lines) == 1
+    assert sum(": jobs of guests are held" in line for line in lines) == 1
+    assert sum("bytes are free for output: jobs of guests continue" in line for line in lines) == 1
 
 
 def test_the_largest_writer_of_guests_is_ended_and_others_continue(small_site, tmp_path):
@@ -489,6 +520,25 @@ def test_a_writing_job_continues_when_there_is_space_for_its_output(blocked_writ
         raised = next(event["context"] for event in events if event["name"] == "exception")
     assert raised["severity"] == 3
     assert raised["note"].startswith("the job can write more when there is space for its output")
+    ballast.unlink()
+    assert site.penstock("wait", job).returncode == 0
+    assert stored.stat().st_size == 365536
+
+
+def test_output_that_was_held_does_not_end_its_job(blocked_writer, tmp_path):
+    site, job, ballast, write = blocked_writer
+    write(is_all=False)
+    with Client(site.uri, timeout=60) as client:
+        events = client.eventlog(parse(job), follow=True)
+        assert any(event["name"] == "exception" for event in events)
+    # The pipe is copied at once, and more. The rest has no room.
+    with ballast.open("r+b") as file:
+        file.truncate(ballast.stat().st_size - 50 * 4096)
+    stored = tmp_path / "disk" / "output" / f"{parse(job)}.stdout"
+    deadline = time.monotonic() + 60
+    while stored.stat().st_size <= 100000:
+        assert time.monotonic() < deadline, "there is room for it"
+        time.sleep(0.01)
     ballast.unlink()
     assert site.penstock("wait", job).returncode == 0
     assert stored.stat().st_size == 365536

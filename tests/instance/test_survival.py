@@ -288,6 +288,32 @@ def test_output_is_kept_in_the_directory_that_the_configuration_names(start, tmp
     assert list(output.glob("[0-9]*")) == []
 
 
+def test_output_in_a_former_directory_is_shown_and_limited(start, tmp_path):
+    gates, config = [tmp_path / name for name in ("first", "second")], tmp_path / "penstock.toml"
+    config.write_text("[penstock.exec]\noutput-limit = 1000\n")
+    with start("--config", str(config)) as instance:
+        script = f"{gate(gates[0])}; echo later; {gate(gates[1])}; while :; do echo xxxxxxxx; done"
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        with Client(instance.uri) as client:
+            names = (event["name"] for event in client.eventlog(parse(job), follow=True))
+            assert "start" in names
+        instance.lines("stop", "--keep-running")
+        assert instance.process.wait() != 0
+    config.write_text(
+        f"[penstock.exec]\noutput-limit = 1000\noutput-directory = '{tmp_path / 'output'}'\n"
+    )
+    with start("--config", str(config)) as instance:
+        open_gate(gates[0])
+        with Client(instance.uri) as client:
+            output = client.output(parse(job), follow=True)
+            assert next(iter(output)) == ("stdout", b"later\n")
+        open_gate(gates[1])
+        assert instance.penstock("wait", job).returncode == 128 + signal.SIGTERM
+        row = json.loads(instance.lines("info", "--json", job)[0])
+        assert row["reason"].startswith("exec: more than 1000 bytes of output: ")
+        assert list((tmp_path / "output").glob("*.std*")) == []
+
+
 def test_nothing_is_made_for_output_below_a_place_that_others_can_write_to(start, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -10,7 +10,9 @@ use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
-use penstock_exec::service::{Chunk, Effect, GuestSettings, Service, Settings, TaskContext};
+use penstock_exec::service::{
+    Chunk, Effect, GuestSettings, OutputPlace, Service, Settings, TaskContext,
+};
 use penstock_exec::{
     BootId, ConnectionId, JobId, OutputReserve, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId,
     TaskRank, WaitStatus,
@@ -498,7 +500,7 @@ impl Machine {
             Effect::MeasureSpace => {
                 if let Some(service) = &mut self.service {
                     let free = self.output.measure_space(self.now);
-                    service.take_free_space(free, self.now);
+                    service.take_free_space(&[(OutputPlace::Present, free)], self.now);
                 }
             }
             Effect::MeasureOutput(job) => {
@@ -838,6 +840,8 @@ impl Machine {
         for (job, unwritten) in &mut self.kernel.unwritten {
             if let Some(user) = self.users.get(&job.get()) {
                 *unwritten = self.output.copy(job.get(), *user, *unwritten, reserve);
+                let held = self.kernel.held.entry(*job).or_default();
+                *held = (*held).max(*unwritten);
             }
         }
     }
@@ -846,6 +850,7 @@ impl Machine {
     fn close_pipes(&mut self) {
         self.piped.clear();
         self.kernel.unwritten.clear();
+        self.kernel.held.clear();
     }
 
     /// Lets a count look at a number of files. Returns whether there is one.

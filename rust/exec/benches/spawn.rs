@@ -144,7 +144,8 @@ impl Service {
                         Event::Empty { .. } => self.empty += 1,
                         Event::TaskEmpty { .. }
                         | Event::OomKilled { .. }
-                        | Event::OutputDropped { .. } => {}
+                        | Event::OutputDropped { .. }
+                        | Event::OutputHeld { .. } => {}
                         Event::Failed { task, failure } => panic!("{task:?}: {failure:?}"),
                     }
                 }

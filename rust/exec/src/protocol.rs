@@ -17,7 +17,7 @@ use crate::types::{
 use crate::{Error, OutputReserve};
 
 /// The version of the protocol.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The greatest length of a payload, in bytes.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -216,6 +216,8 @@ pub enum Request {
     },
     /// Sets the free space that retained output of guests leaves on its file system, from now on.
     ReserveOutput(OutputReserve),
+    /// Requests the output that jobs had in flight while it had no room, as events to this connection.
+    ListHeldOutput,
     /// Requests the state of all tasks and jobs, as events to this connection. Earlier spawn requests, those of older
     /// connections included, are carried out first.
     List,
@@ -269,6 +271,14 @@ pub enum Event {
         /// The job.
         job: JobId,
         /// The bytes that have been dropped so far.
+        bytes: u64,
+    },
+    /// Retained output of the job, a guest's, was in flight when the reaper wrote again after it had no room: the response to
+    /// [`Request::ListHeldOutput`].
+    OutputHeld {
+        /// The job.
+        job: JobId,
+        /// The most bytes at once, as long as they can be in its files.
         bytes: u64,
     },
 }
@@ -372,6 +382,7 @@ impl Request {
                     out.u8(10);
                     out.u64(*bytes);
                 }
+                Self::ListHeldOutput => out.u8(11),
             }
         })
     }
@@ -420,6 +431,7 @@ impl Request {
                 size: read_size(&mut reader)?,
             },
             10 => Self::ReserveOutput(OutputReserve(reader.u64("a number of bytes")?)),
+            11 => Self::ListHeldOutput,
             _ => return Err(reader.error("a kind of request")),
         };
         reader.finish()?;
@@ -735,6 +747,11 @@ fn write_event(out: &mut Vec<u8>, event: &Event) {
             out.u64(job.get());
             out.u64(*bytes);
         }
+        Event::OutputHeld { job, bytes } => {
+            out.u8(7);
+            out.u64(job.get());
+            out.u64(*bytes);
+        }
     }
 }
 
@@ -761,6 +778,10 @@ fn read_event(reader: &mut Reader<'_>) -> Result<Event, Error> {
             count: reader.u64("a number of processes")?,
         },
         6 => Event::OutputDropped {
+            job: reader.job()?,
+            bytes: reader.u64("a number of bytes")?,
+        },
+        7 => Event::OutputHeld {
             job: reader.job()?,
             bytes: reader.u64("a number of bytes")?,
         },

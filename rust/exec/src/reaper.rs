@@ -316,6 +316,12 @@ impl Reaper {
                 kernel.reserve_output(reserve);
                 0
             }
+            Request::ListHeldOutput => {
+                let held = kernel.held_output().into_iter();
+                let events = held.map(|(job, bytes)| Event::OutputHeld { job, bytes });
+                self.outbox.send(connection, events);
+                0
+            }
             Request::List => {
                 self.queue.push_back(Queued::List(connection, id));
                 return;
@@ -1008,7 +1014,8 @@ impl Reaper {
                         Event::Empty { .. }
                         | Event::TaskEmpty { .. }
                         | Event::OomKilled { .. }
-                        | Event::OutputDropped { .. } => {
+                        | Event::OutputDropped { .. }
+                        | Event::OutputHeld { .. } => {
                             continue;
                         }
                     }

@@ -546,6 +546,17 @@ fn later_services_get_the_event_of_dropped_output() {
 }
 
 #[test]
+fn output_in_flight_is_listed_on_request() {
+    let mut world = World::new();
+    world.start(1, 0);
+    let job = JobId::new(1);
+    assert_eq!(world.request(Request::ListHeldOutput), (vec![], 0));
+    world.kernel.held.insert(job, 70);
+    let held = Event::OutputHeld { job, bytes: 70 };
+    assert_eq!(world.request(Request::ListHeldOutput), (vec![held], 0));
+}
+
+#[test]
 fn a_compacted_log_has_the_tasks_that_are_being_set_up() {
     let mut world = World::new();
     let spawn = Request::Spawn(vec![guests_spec(5_000, 0)]);

@@ -189,6 +189,7 @@ fn request() -> impl Strategy<Value = Request> {
             size,
         }),
         any::<u64>().prop_map(|bytes| Request::ReserveOutput(OutputReserve(bytes))),
+        Just(Request::ListHeldOutput),
     ]
 }
 
@@ -204,6 +205,10 @@ fn message() -> impl Strategy<Value = Message> {
         any::<(u64, u64)>().prop_map(|(job, count)| Event::OomKilled {
             job: JobId::new(job),
             count
+        }),
+        any::<(u64, u64)>().prop_map(|(job, bytes)| Event::OutputHeld {
+            job: JobId::new(job),
+            bytes,
         }),
         any::<(u64, u64)>().prop_map(|(job, bytes)| Event::OutputDropped {
             job: JobId::new(job),

@@ -314,6 +314,10 @@ impl Kernel for LinuxKernel {
         self.streams.reserve(reserve);
     }
 
+    fn held_output(&mut self) -> Vec<(JobId, u64)> {
+        self.streams.held()
+    }
+
     fn close_streams(&mut self, job: JobId) -> ClosedStreams {
         ClosedStreams {
             dropped_bytes: self.streams.close(job),

@@ -9,6 +9,7 @@ mod empty_files;
 mod event_source;
 mod guests;
 mod kernel;
+mod output_directories;
 mod output_usage;
 mod pmi;
 mod pmi_server;

@@ -23,7 +23,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::empty_files::EmptyFiles;
-use super::output_usage::{OutputCount, free_bytes};
+use super::output_directories::OutputDirectories;
+use super::output_usage::OutputCount;
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::log::LogContents;
@@ -170,11 +171,14 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     for name in [PMIX_DIRECTORY, JOB_DIRECTORIES] {
         remove_old_job_directories(&options.directory.join(name), &service);
     }
+    let known: Vec<_> = service.known_jobs().collect();
+    let outputs =
+        OutputDirectories::new(&options.directory, output.clone(), &known).map_err(failed)?;
     service.register();
     let mut event_loop = EventLoop {
         server,
-        empty_files: EmptyFiles::new(output.clone()),
-        output,
+        empty_files: EmptyFiles::new(output),
+        outputs,
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
         is_torn: false,
@@ -302,8 +306,7 @@ struct StartedReaper {
 struct EventLoop {
     options: ServiceOptions,
     server: Server,
-    /// The directory of retained output.
-    output: PathBuf,
+    outputs: OutputDirectories,
     empty_files: EmptyFiles,
     directory: Directory,
     log: File,
@@ -600,17 +603,19 @@ impl EventLoop {
                 }
             }
             Effect::MeasureOutput(job) => {
+                let (directory, place) = self.outputs.of_job(job);
                 let size = |stream| {
-                    let path = retained_file(&self.output, job, stream);
+                    let path = retained_file(directory, job, stream);
                     fs::symlink_metadata(path).map_or(0, |file| file.len())
                 };
                 let sizes = Stream::ALL.into_iter().map(size);
+                service.take_output_place(job, place);
                 service.take_output_size(job, sizes.fold(0, u64::saturating_add));
             }
             Effect::MeasureSpace => {
-                service.take_free_space(free_bytes(&self.output), now());
+                service.take_free_space(&self.outputs.free_space(), now());
             }
-            Effect::CountOutput => match OutputCount::new(&self.output) {
+            Effect::CountOutput => match OutputCount::new(self.outputs.present()) {
                 Ok(count) => self.counted = Some(count),
                 Err(error) => self.abandon_count(service, &error),
             },
@@ -687,7 +692,7 @@ impl EventLoop {
 
     /// Ends a count that has failed: what it has found is the use of guests until the next one.
     fn abandon_count(&mut self, service: &mut Service, error: &io::Error) {
-        let directory = self.output.display();
+        let directory = self.outputs.present().display();
         log(&format!(
             "cannot count the output in `{directory}`: {error}"
         ));
@@ -707,7 +712,8 @@ impl EventLoop {
                 return;
             }
             if let Some((reader, job, stream, offset)) = self.reads.pop_front() {
-                let path = retained_file(&self.output, job, stream);
+                let (directory, _) = self.outputs.of_job(job);
+                let path = retained_file(directory, job, stream);
                 service.take_output_chunk(reader, read_chunk(&path, offset));
             }
         }

@@ -89,6 +89,8 @@ struct OutputCopy {
     label: Label,
     /// Labelled output that has been read and had no room.
     unwritten: Vec<u8>,
+    /// The most bytes in flight at once when there was room again, as long as they can be in the file.
+    held: u64,
     /// The file system, if it is stored output of a guest, which leaves the reserve.
     file_system: Option<u64>,
 }
@@ -172,6 +174,18 @@ impl Streams {
         }
     }
 
+    /// The output of guests that was in flight when there was room for it again, by job.
+    pub(super) fn held(&self) -> Vec<(JobId, u64)> {
+        let mut jobs = BTreeMap::new();
+        for (task, streams) in &self.tasks {
+            let held: u64 = streams.copies.iter().map(|(_, copy)| copy.held).sum();
+            if held > 0 {
+                *jobs.entry(task.job).or_default() += held;
+            }
+        }
+        jobs.into_iter().collect()
+    }
+
     /// Opens the streams of a task: its ends, and those of the reaper if there are any.
     pub(super) fn open(
         &mut self,
@@ -248,6 +262,9 @@ impl Streams {
         let data = EventSource::Stream(token).data();
         let flags = epoll::EventFlags::IN;
         let was_paused = self.paused.remove(&token);
+        if was_paused {
+            copy.held = copy.held.max(copy.in_flight());
+        }
         let buffer = &mut self.buffer;
         let progress = self
             .rooms
@@ -501,6 +518,7 @@ impl TaskStreams {
                 target,
                 label,
                 unwritten: Vec::new(),
+                held: 0,
                 file_system,
             };
             self.copies.push((0, copy));
@@ -698,6 +716,17 @@ impl OutputCopy {
         }
     }
 
+    /// The bytes that are in the pipe or terminal.
+    fn unread(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.source).unwrap_or(0)
+    }
+
+    /// The bytes that are not in the file yet, as long as they can be there.
+    fn in_flight(&self) -> u64 {
+        let unread = self.label.longest(self.unread());
+        unread.saturating_add(self.unwritten.len() as u64)
+    }
+
     /// Writes what has been read, as far as there is room.
     fn write(&mut self, room: &mut usize) -> Result<(), Errno> {
         let length = self.unwritten.len().min(*room);
@@ -728,7 +757,7 @@ impl OutputCopy {
             return 0;
         }
         // A process outside of the job may fill the pipe again.
-        let available = rustix::io::ioctl_fionread(&self.source).unwrap_or(0);
+        let available = self.unread();
         let read = self.unwritten.len() + self.label.finish().len();
         available.min(MAX_BYTES_PER_EVENT as u64) + read as u64
     }
@@ -757,6 +786,7 @@ mod tests {
             target: file.try_clone().expect("a descriptor").into(),
             label: Label::new(b"12: ".to_vec(), Buffering::None),
             unwritten: Vec::new(),
+            held: 0,
             file_system: Some(fstat(file).expect("a file").st_dev),
         }
     }
@@ -796,6 +826,7 @@ mod tests {
         streams.handle(1);
         assert_eq!(contents(&mut file), "");
         assert!(streams.resume_delay().is_some());
+        assert_eq!(streams.held(), []);
         // A changed reserve is looked at now.
         streams.reserve(OutputReserve(1));
         streams.resume();
@@ -812,6 +843,8 @@ mod tests {
         assert_eq!(events.len(), 1);
         streams.handle(1);
         assert_eq!(contents(&mut file), "12: one\n12: two\n");
+        // Each byte might have been a line.
+        assert_eq!(streams.held(), [(TASK.job, 8 * 5)]);
         write_all(&end, b"three\n").expect("there is room in the pipe");
         streams.reserve(OutputReserve(u64::MAX));
         streams.handle(1);
@@ -886,6 +919,7 @@ mod tests {
             target: file.try_clone().expect("a descriptor").into(),
             label: Label::new(Vec::new(), Buffering::None),
             unwritten: Vec::new(),
+            held: 0,
             file_system: None,
         };
         let progress = copy.run(&mut [0; 100], 1000, &mut { usize::MAX });

@@ -26,9 +26,10 @@ pub enum Effect {
     Request(u32, Request),
     /// Send a message to the broker.
     Send(Message),
-    /// Report the size of the job's retained output by [`Service::take_output_size`](super::Service::take_output_size).
+    /// Report the size of the job's retained output by [`Service::take_output_size`](super::Service::take_output_size), after its
+    /// place by [`Service::take_output_place`](super::Service::take_output_place) if that is not the one of new jobs' output.
     MeasureOutput(JobId),
-    /// Report the free bytes of the file system of retained output by
+    /// Report the free bytes of every file system of retained output by
     /// [`Service::take_free_space`](super::Service::take_free_space).
     MeasureSpace,
     /// Report the files of guests' retained output by [`Service::take_output_files`](super::Service::take_output_files), a few
@@ -80,6 +81,15 @@ impl Stream {
             Self::Stderr => "stderr",
         }
     }
+}
+
+/// The file system of retained output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OutputPlace {
+    /// That of the directory for new jobs.
+    Present,
+    /// Another one, by the number of its device: a directory of an earlier service is there.
+    Former(u64),
 }
 
 /// The result of a read.

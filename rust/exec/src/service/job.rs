@@ -10,6 +10,7 @@ use penstock_flux::{StartReport, TypedPayload};
 use penstock_idset::IdSet;
 use penstock_wire::Message;
 
+use super::effect::OutputPlace;
 use super::guests::Admitted;
 use super::job_directory::DirectoryOwner;
 use super::journal::Intent;
@@ -221,8 +222,12 @@ pub(super) struct Job {
     pub(super) measure_at: Option<f64>,
     /// The size of its retained output when it was checked last, in bytes.
     pub(super) output_bytes: u64,
-    /// The last interval between measurements of free space in which it was checked, and what was added to it then.
+    /// The place of its retained output.
+    pub(super) output_place: OutputPlace,
+    /// The last period of that place in which the size was checked, and the growth in it.
     pub(super) output_growth: (u64, u64),
+    /// The growth that the reaper had in flight while there was no room, at most.
+    pub(super) held_output: u64,
     pub(super) output_condition: OutputCondition,
     /// The number of the last shortage of space of which an exception has told.
     pub(super) told_shortage: u64,
@@ -271,7 +276,9 @@ impl Job {
             unsent_signals: Vec::new(),
             measure_at: None,
             output_bytes: 0,
+            output_place: OutputPlace::Present,
             output_growth: (0, 0),
+            held_output: 0,
             output_condition: OutputCondition::None,
             told_shortage: 0,
             guest: None,
@@ -340,10 +347,6 @@ impl Job {
 
     pub(super) fn has_running_task(&self) -> bool {
         self.tasks.values().any(Task::is_running)
-    }
-
-    pub(super) fn running_tasks(&self) -> u64 {
-        self.tasks.values().filter(|task| task.is_running()).count() as u64
     }
 
     /// Whether every task has started and ended, or has failed to start.

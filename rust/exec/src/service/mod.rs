@@ -104,7 +104,7 @@ use reapers::in_frames;
 use state::{Acknowledgement, InstanceState, Outstanding, ReaperState};
 use timers::WakeTarget;
 
-pub use effect::{Chunk, Effect, ReaderId, Stream};
+pub use effect::{Chunk, Effect, OutputPlace, ReaderId, Stream};
 pub use guests::GuestSettings;
 pub use job_directory::{DirectoryOwner, FileContent, JobDirectory, JobFile};
 pub use output_usage::OutputFile;

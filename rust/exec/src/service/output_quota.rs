@@ -6,11 +6,13 @@
 
 use std::mem;
 
-use super::effect::Effect;
+use super::effect::{Effect, OutputPlace};
 use super::guests::Admitted;
 use super::job::{Job, OutputCondition};
-use super::output_usage::{OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount};
-use super::state::Service;
+use super::output_usage::{
+    Comparison, FreeSpace, OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount,
+};
+use super::state::{ReaperState, Service};
 use crate::OutputReserve;
 use crate::protocol::Request;
 use crate::types::JobId;
@@ -19,14 +21,10 @@ use crate::types::JobId;
 const COUNT_PAUSE_FACTOR: f64 = 9.0;
 /// The part of the reserve that has to be free in addition before jobs start again, as a divisor.
 const RESUME_DIVISOR: u64 = 8;
-/// No job is ended if the room suffices for this many intervals, ten minutes, of what guests write.
-const FULL_AFTER_INTERVALS: u64 = 600;
+/// The measurements in a period of a shortage, ten minutes: no job is ended if there is still room for what guests have written in it.
+const PERIOD_MEASUREMENTS: u32 = 600;
 /// The least room for that, as a divisor of the reserve: no job is ended that writes a line from time to time.
 const FLOOR_DIVISOR: u64 = 16;
-/// The contents of the pipes of a blocked task at most, by default limits of the kernel: it is copied at once when there is room.
-const BACKLOG_BYTES: u64 = 2 * (64 << 10);
-/// The most of it that does not count, as a divisor of the reserve.
-const BACKLOG_DIVISOR: u64 = 64;
 /// The severity of the exceptions that tell why a job does not start, or does not continue.
 const HELD_SEVERITY: i64 = 3;
 
@@ -61,16 +59,18 @@ impl Service {
         if self.measure_space_if_due() {
             return false;
         }
-        let shortage = self.output_usage.space.shortages;
-        if self.output_usage.space.is_low
-            && let Some(job) = self.jobs.get_mut(&id)
+        let space = &self.output_usage.space;
+        let Some(shortage) = space.shortage(OutputPlace::Present) else {
+            return true;
+        };
+        if let Some(job) = self.jobs.get_mut(&id)
             && mem::replace(&mut job.told_shortage, shortage) != shortage
         {
             self.timers.add_output(self.clock + OUTPUT_CHECK_INTERVAL_S);
             let note = space_note("starts", self.settings.output_reserve);
             job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
         }
-        !self.output_usage.space.is_low
+        false
     }
 
     /// Requests the free space unless it is known. Returns whether it is not known yet.
@@ -84,84 +84,81 @@ impl Service {
         !is_known
     }
 
-    /// Handles the free bytes of the file system of retained output.
-    pub fn take_free_space(&mut self, bytes: u64, now: f64) {
+    /// Handles the free bytes of every file system of retained output.
+    pub fn take_free_space(&mut self, places: &[(OutputPlace, u64)], now: f64) {
         self.follow_clock(now);
-        let reserve = self.settings.output_reserve;
-        let usage = &mut self.output_usage;
-        usage.space.measured_at = Some(now);
-        let was_low = usage.space.is_low;
-        let wanted = if was_low {
-            reserve.saturating_add(reserve / RESUME_DIVISOR)
-        } else {
-            0
-        };
-        usage.space.is_low = bytes < wanted || OutputReserve(reserve).room(bytes) == 0;
-        usage.space.shortages += u64::from(usage.space.is_low && !was_low);
-        let text = match (was_low, usage.space.is_low) {
-            (false, true) => Some(format!(
-                "{bytes} bytes are free for output, and {reserve} are reserved (`penstock.exec.output-reserve`): jobs of guests \
-                 whose output is stored do not start, or block while they write, and those that write most are ended"
-            )),
-            (true, false) => Some(format!(
-                "{bytes} bytes are free for output: jobs of guests start"
-            )),
-            _ => None,
-        };
-        self.effects.extend(text.map(Effect::Log));
-        let is_compared = mem::take(&mut usage.space.is_comparing);
-        if usage.space.is_low && !is_compared {
-            return self.compare_writers();
-        }
-        if usage.space.is_low {
-            if !usage.waiting.is_empty() {
-                self.timers.add_output(now + OUTPUT_CHECK_INTERVAL_S);
-            }
-            self.end_largest_writers(bytes);
-        }
+        let reserve = OutputReserve(self.settings.output_reserve);
         let space = &mut self.output_usage.space;
-        if OutputReserve(reserve).room(bytes) == 0 {
-            space.last_full = Some(space.interval);
+        space.measured_at = Some(now);
+        let is_measured = |place| places.iter().any(|(measured, _)| *measured == place);
+        space.places.retain(|place, _| is_measured(*place));
+        for (place, bytes) in places {
+            let of_place = space.places.entry(*place).or_default();
+            let text = of_place.take(*place, *bytes, reserve);
+            self.effects.extend(text.map(Effect::Log));
         }
-        space.interval += 1;
+        let is_low = space.is_low();
+        if is_low && self.reaper == ReaperState::Ready {
+            match space.comparison {
+                Comparison::None => return self.compare_writers(),
+                Comparison::Listing(_) => return,
+                Comparison::Listed => {}
+            }
+        }
+        let is_compared = mem::take(&mut space.comparison) == Comparison::Listed;
+        if is_low && !self.output_usage.waiting.is_empty() {
+            self.timers.add_output(now + OUTPUT_CHECK_INTERVAL_S);
+        }
+        for (place, _) in places {
+            let has_ended = is_compared && self.end_largest_writers(*place);
+            let spaces = &mut self.output_usage.space.places;
+            match spaces.get_mut(place) {
+                Some(space) if has_ended => space.begin_period(),
+                Some(space) => space.end_measurement(),
+                None => {}
+            }
+        }
         self.recheck_waiting();
     }
 
-    /// Requests what all running jobs of guests have written in this interval, and the free space after that. The jobs get an
-    /// exception that tells why they block.
+    /// Requests the output that the running jobs of guests have written where there is no room, what of it was in flight, and
+    /// the free space after that. The jobs get an exception that tells why they block.
     fn compare_writers(&mut self) {
         let is_writer =
             |job: &Job| job.is_guests() && job.is_output_retained && job.has_running_task();
-        let shortage = self.output_usage.space.shortages;
+        let space = &self.output_usage.space;
         for (id, job) in self.jobs.iter_mut().filter(|(_, job)| is_writer(job)) {
+            let Some(shortage) = space.shortage(job.output_place) else {
+                continue;
+            };
             self.effects.push(Effect::MeasureOutput(*id));
+            job.held_output = 0;
             if !job.is_failing() && mem::replace(&mut job.told_shortage, shortage) != shortage {
                 let note = space_note("can write more", self.settings.output_reserve);
                 job.warn(*id, "exec", note, HELD_SEVERITY, &mut self.messages);
             }
         }
-        self.effects.push(Effect::MeasureSpace);
-        self.output_usage.space.is_comparing = true;
+        let id = self.request(Request::ListHeldOutput);
+        self.output_usage.space.comparison = Comparison::Listing(id);
     }
 
-    /// Ends the guests' largest writers until they, and the jobs that end already, account for half of the bytes that guests
-    /// have written since the last measurement: a job that writes little is not ended for another's output. If all of them
-    /// write little, none is ended. The contents of pipes of blocked tasks do not count.
-    fn end_largest_writers(&mut self, free: u64) {
+    /// Ends the guests' largest writers if the output that guests have written in this period of a shortage is more than the room
+    /// that is left, until these jobs, and those that end already, account for half of it: a job that writes little is not ended for
+    /// another's output. Output that was in flight while there was no room does not count. Returns whether a job is ended.
+    fn end_largest_writers(&mut self, place: OutputPlace) -> bool {
         let (mut total, mut ended) = (0_u64, 0_u64);
         let mut writers = Vec::new();
         let reserve = self.settings.output_reserve;
-        let backlog = BACKLOG_BYTES.min(reserve / BACKLOG_DIVISOR);
         let space = &self.output_usage.space;
-        let interval = space.interval;
-        let was_full = space.last_full.is_some_and(|full| full + 1 == interval);
+        let Some(space) = space.places.get(&place).filter(|space| space.is_low) else {
+            return false;
+        };
         for (id, job) in &self.jobs {
-            let (measured_in, mut growth) = job.output_growth;
+            let (measured_in, growth) = job.output_growth;
+            let growth = growth.saturating_sub(job.held_output);
             let is_writer = job.is_guests() && job.has_running_task();
-            if was_full {
-                growth = growth.saturating_sub(backlog * job.running_tasks());
-            }
-            if measured_in != interval || growth == 0 || !is_writer {
+            let is_measured = job.output_place == place && measured_in == space.period;
+            if !is_measured || growth == 0 || !is_writer {
                 continue;
             }
             total = total.saturating_add(growth);
@@ -171,16 +168,15 @@ impl Service {
                 writers.push((growth, *id));
             }
         }
-        let room = OutputReserve(reserve)
-            .room(free)
-            .max(reserve / FLOOR_DIVISOR);
-        if total.saturating_mul(FULL_AFTER_INTERVALS) <= room {
-            return;
+        let room = OutputReserve(reserve).room(space.bytes);
+        if total <= room.max(reserve / FLOOR_DIVISOR) {
+            return false;
         }
         writers.sort_unstable_by(|one, other| other.cmp(one));
+        let mut has_ended = false;
         for (growth, id) in writers {
             if ended.saturating_mul(2) >= total {
-                return;
+                break;
             }
             ended = ended.saturating_add(growth);
             if let Some(job) = self.jobs.get_mut(&id) {
@@ -190,7 +186,18 @@ impl Service {
                 );
                 job.fail_for_output(note);
                 self.changed.insert(id);
+                has_ended = true;
             }
+        }
+        has_ended
+    }
+
+    /// Handles the place of a job's output, if it is not that of new jobs' output.
+    pub fn take_output_place(&mut self, id: JobId, place: OutputPlace) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && mem::replace(&mut job.output_place, place) != place
+        {
+            job.output_growth = (0, 0);
         }
     }
 
@@ -322,10 +329,10 @@ impl Service {
         } else {
             bytes.saturating_sub(before)
         };
-        let interval = self.output_usage.space.interval;
+        let period = self.output_usage.space.period(job.output_place);
         let (measured_in, written) = job.output_growth;
-        let written = if measured_in == interval { written } else { 0 };
-        job.output_growth = (interval, written.saturating_add(growth));
+        let written = if measured_in == period { written } else { 0 };
+        job.output_growth = (period, written.saturating_add(growth));
         let (has_grown, is_failing) = (growth > 0, job.is_failing());
         let Some(guest) = job.guest else {
             return;
@@ -387,6 +394,48 @@ impl Service {
         waiting
             .filter(|id| self.jobs.get(id).is_some_and(Job::is_untouched))
             .count()
+    }
+}
+
+impl FreeSpace {
+    /// Takes the free bytes. Returns a line for the log if a shortage begins or ends.
+    fn take(&mut self, place: OutputPlace, bytes: u64, reserve: OutputReserve) -> Option<String> {
+        let OutputReserve(reserved) = reserve;
+        let enough = reserved.saturating_add(reserved / RESUME_DIVISOR);
+        let was_low = self.is_low;
+        self.bytes = bytes;
+        self.is_low = was_low && bytes < enough || reserve.room(bytes) == 0;
+        let name = match place {
+            OutputPlace::Present => "",
+            OutputPlace::Former(_) => " in a former directory",
+        };
+        match (was_low, self.is_low) {
+            (false, true) => {
+                self.shortages += 1;
+                Some(format!(
+                    "{bytes} bytes are free for output{name}, {reserved} are reserved (`penstock.exec.output-reserve`): jobs of \
+                     guests are held"
+                ))
+            }
+            (true, false) => Some(format!(
+                "{bytes} bytes are free for output{name}: jobs of guests continue"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Counts a measurement in the period, which ends if there is room or if it is long enough.
+    fn end_measurement(&mut self) {
+        self.measurements += 1;
+        if !self.is_low || self.measurements >= PERIOD_MEASUREMENTS {
+            self.begin_period();
+        }
+    }
+
+    /// Begins a period, in which nothing has been written.
+    fn begin_period(&mut self) {
+        self.period += 1;
+        self.measurements = 0;
     }
 }
 

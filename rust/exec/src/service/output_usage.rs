@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::effect::OutputPlace;
 use super::job::Job;
 use crate::types::JobId;
 
@@ -49,20 +50,56 @@ pub(super) struct RunningCount {
     pub(super) forgotten: BTreeSet<JobId>,
 }
 
-/// The free space of the file system.
+/// The free space of all file systems.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     pub(super) measured_at: Option<f64>,
     pub(super) is_wanted: bool,
+    pub(super) comparison: Comparison,
+    pub(super) places: BTreeMap<OutputPlace, FreeSpace>,
+}
+
+/// The comparison of writers: the output of every running job is measured, then what the reaper had in flight, and the space again
+/// after that.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    #[default]
+    None,
+    /// The request of this id to the reaper is outstanding.
+    Listing(u32),
+    Listed,
+}
+
+/// The free space of a file system.
+#[derive(Debug, Default)]
+pub(super) struct FreeSpace {
+    pub(super) bytes: u64,
     pub(super) is_low: bool,
     /// The number of times that it has become low.
     pub(super) shortages: u64,
-    /// Whether the output of every running job is measured, to find the largest writers, and the space again after that.
-    pub(super) is_comparing: bool,
-    /// The number of the interval between two measurements: what a job writes is added up in one.
-    pub(super) interval: u64,
-    /// The last interval at whose end there was no room at all: tasks may have blocked.
-    pub(super) last_full: Option<u64>,
+    /// The number of the period in which the output that a job writes is added up: from one measurement to the next, or some
+    /// minutes of a shortage.
+    pub(super) period: u64,
+    /// The measurements in this period.
+    pub(super) measurements: u32,
+}
+
+impl Space {
+    /// Whether a file system has no room for output of guests.
+    pub(super) fn is_low(&self) -> bool {
+        self.places.values().any(|space| space.is_low)
+    }
+
+    /// The number of the period of a file system.
+    pub(super) fn period(&self, place: OutputPlace) -> u64 {
+        self.places.get(&place).map_or(0, |space| space.period)
+    }
+
+    /// The number of the shortage of a file system; `None` if it has room.
+    pub(super) fn shortage(&self, place: OutputPlace) -> Option<u64> {
+        let space = self.places.get(&place).filter(|space| space.is_low);
+        space.map(|space| space.shortages)
+    }
 }
 
 impl RunningCount {
@@ -101,6 +138,21 @@ impl OutputUsage {
     /// Whether the sums are incomplete, and will be after a running count.
     pub(super) fn is_outdated(&self) -> bool {
         self.begun == self.last_outdated
+    }
+
+    /// Ends the reaper's list if this is its request. Returns whether it is.
+    pub(super) fn end_listing(&mut self, request: u32) -> bool {
+        let comparison = &mut self.space.comparison;
+        let is_listing = *comparison == Comparison::Listing(request);
+        if is_listing {
+            *comparison = Comparison::Listed;
+        }
+        is_listing
+    }
+
+    /// Gives up a comparison: the reaper that was to list has gone.
+    pub(super) fn abandon_comparison(&mut self) {
+        self.space.comparison = Comparison::None;
     }
 
     pub(super) fn used(&self, user: u32) -> u64 {

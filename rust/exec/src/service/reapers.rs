@@ -39,6 +39,7 @@ impl Service {
         self.effects
             .retain(|effect| !matches!(effect, Effect::Request(..)));
         self.own_end = OwnEnd::None;
+        self.output_usage.abandon_comparison();
         self.reserve_output();
         let id = self.request(Request::List);
         self.reaper = ReaperState::Listing(id);
@@ -47,6 +48,7 @@ impl Service {
     /// Handles the loss of the connection to the reaper.
     pub fn handle_reaper_loss(&mut self) {
         self.reaper = ReaperState::Disconnected;
+        self.output_usage.abandon_comparison();
         self.give_up_forwarded();
     }
 
@@ -74,6 +76,9 @@ impl Service {
                     0 => OwnEnd::None,
                     _ => OwnEnd::Rejected,
                 };
+            }
+            ReaperMessage::Done { id, .. } if self.output_usage.end_listing(id) => {
+                self.effects.push(Effect::MeasureSpace);
             }
             ReaperMessage::Done { id, errno } => {
                 self.answer_forwarded(id, errno);
@@ -106,6 +111,12 @@ impl Service {
                 }
                 return;
             }
+            Event::OutputHeld { job, bytes } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.held_output = bytes;
+                }
+                return;
+            }
         };
         // After the list, an unknown job is one that the reaper could not forget.
         if self.reaper == ReaperState::Ready && !self.jobs.contains_key(&id) {
@@ -131,7 +142,8 @@ impl Service {
             Event::Empty { .. }
             | Event::TaskEmpty { .. }
             | Event::OomKilled { .. }
-            | Event::OutputDropped { .. } => return,
+            | Event::OutputDropped { .. }
+            | Event::OutputHeld { .. } => return,
         };
         if rank == PMIX_SERVER_RANK {
             return self.record_pmix_process(id, state);

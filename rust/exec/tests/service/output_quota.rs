@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use penstock_exec::service::{Effect, GuestSettings, OutputFile};
+use penstock_exec::service::{Effect, GuestSettings, OutputFile, OutputPlace};
 use penstock_exec::{JobId, OutputReserve};
 use serde_json::{Value, json};
 
@@ -25,12 +25,23 @@ fn world_with_guests() -> World {
     world
 }
 
-fn world_with_reserve() -> World {
+/// A world whose service leaves this much space, and has no limit of a guest's output.
+fn world_with_reserve_of(bytes: u64) -> World {
     let mut world = world_with_guests();
     world.settings.user_output_limit = 0;
-    world.settings.output_reserve = 800;
+    world.settings.output_reserve = bytes;
     restart_service(&mut world);
     world
+}
+
+fn world_with_reserve() -> World {
+    world_with_reserve_of(800)
+}
+
+/// Lets a second pass.
+fn pass_second(world: &mut World) {
+    world.advance(1.0);
+    world.run();
 }
 
 fn restart_service(world: &mut World) {
@@ -355,8 +366,7 @@ fn a_job_starts_when_there_is_space_for_its_output() {
         world.job(1).warnings,
         [("exec".to_owned(), note.to_owned())]
     );
-    let low = "799 bytes are free for output, and 800 are reserved (`penstock.exec.output-reserve`): jobs of guests whose output \
-               is stored do not start, or block while they write, and those that write most are ended";
+    let low = "799 bytes are free for output, 800 are reserved (`penstock.exec.output-reserve`): jobs of guests are held";
     // A little more is not enough, and nothing is reported again.
     for free in [799, 899] {
         world.free_space = free;
@@ -371,7 +381,10 @@ fn a_job_starts_when_there_is_space_for_its_output() {
     assert_eq!(world.answers(1), ["exception", "start"]);
     assert_eq!(
         world.logged,
-        [low, "900 bytes are free for output: jobs of guests start"]
+        [
+            low,
+            "900 bytes are free for output: jobs of guests continue"
+        ]
     );
     assert_eq!(world.job(1).warnings.len(), 1);
 }
@@ -475,7 +488,11 @@ fn the_largest_writers_are_ended_when_space_runs_out() {
     let note = "only the reserve of 800 bytes is free for output (`penstock.exec.output-reserve`), and this job was writing most: send \
                 its output to a file with `--output`";
     assert_eq!(world.job(2).notes, [note]);
-    write(&mut world, 3, 30);
+    // Output from now on is compared.
+    write(&mut world, 3, 50);
+    pass_second(&mut world);
+    assert!(!is_ended(&world, 3));
+    write(&mut world, 3, 1);
     world.advance(1.0);
     world.run();
     assert_eq!(
@@ -524,7 +541,7 @@ fn the_space_that_is_left_is_the_owners() {
     world.run();
     submit_as(&mut world, GUEST, 2);
     write(&mut world, 1, 1000);
-    write(&mut world, 2, 1);
+    write(&mut world, 2, 51);
     world.free_space = 0;
     world.advance(1.0);
     world.run();
@@ -534,70 +551,119 @@ fn the_space_that_is_left_is_the_owners() {
     assert_eq!(world.answers(3), ["start"]);
 }
 
+/// A world with a job of a guest and a shortage, in which this much is free.
+fn world_with_shortage(free: u64) -> World {
+    let mut world = world_with_reserve_of(RESERVE);
+    submit_as(&mut world, GUEST, 1);
+    world.free_space = 0;
+    pass_second(&mut world);
+    // It stays low until an eighth more than the reserve is free.
+    world.free_space = free;
+    world
+}
+
+const RESERVE: u64 = 16 << 20;
+/// The least output in a period for which a job is ended.
+const FLOOR: usize = 1 << 20;
+
 #[test]
-fn jobs_that_write_little_are_not_ended_for_space_that_others_take() {
-    let reserve = 16 << 20;
-    let margin = 64 << 10;
-    // Of the room beside the reserve, and of a sixteenth of the reserve if that is more.
-    for (free, most) in [
-        (reserve + margin + 600, 1747),
-        (reserve + margin + 600 * 2000 - 1, 1999),
-        (reserve + margin + 600 * 2000, 2000),
-    ] {
-        let mut world = world_with_guests();
-        world.settings.user_output_limit = 0;
-        world.settings.output_reserve = reserve;
-        restart_service(&mut world);
-        submit_as(&mut world, GUEST, 1);
-        // It stays low until an eighth more than the reserve is free.
-        world.free_space = 0;
-        world.advance(1.0);
-        world.run();
-        world.free_space = free;
-        for (bytes, expected) in [(most, 0), (most + 1, 1)] {
-            for _ in 0..3 {
-                world.advance(1.0);
-                world.run();
-            }
+fn a_job_is_ended_for_more_output_in_a_shortage_than_there_is_room_for() {
+    let full = RESERVE + (64 << 10);
+    let room = FLOOR + 1000;
+    for (free, most) in [(full, FLOOR), (full + room as u64, room)] {
+        let mut world = world_with_shortage(free);
+        // Bursts of one second do not tell what a job will write.
+        let burst = 30_000;
+        for bytes in [burst, burst, most - 2 * burst] {
             write(&mut world, 1, bytes);
-            world.advance(1.0);
-            world.run();
-            // It suffices for ten minutes of `most` bytes a second, not of more.
-            assert_eq!(
-                world.job(1).notes.len(),
-                expected,
-                "{free} bytes are free, {bytes} are written"
-            );
+            pass_second(&mut world);
         }
+        assert!(world.job(1).notes.is_empty(), "{free} bytes are free");
+        write(&mut world, 1, 1);
+        pass_second(&mut world);
+        assert_eq!(world.job(1).notes.len(), 1, "{free} bytes are free");
     }
 }
 
 #[test]
-fn what_a_blocked_task_had_written_does_not_end_its_job() {
-    let backlog = 2 * (64 << 10);
-    for (first, second, expected) in [
-        (backlog, 0, 0),
-        (backlog + (64 << 10), 0, 1),
-        (backlog, backlog, 1),
-    ] {
-        let mut world = world_with_guests();
-        world.settings.user_output_limit = 0;
-        world.settings.output_reserve = 16 << 20;
-        restart_service(&mut world);
-        submit_as(&mut world, GUEST, 1);
-        world.free_space = 0;
-        for _ in 0..3 {
-            world.advance(1.0);
-            world.run();
+fn output_in_a_shortage_is_added_up_for_ten_minutes() {
+    let mut world = world_with_shortage(0);
+    write(&mut world, 1, FLOOR);
+    for _ in 0..600 {
+        pass_second(&mut world);
+    }
+    write(&mut world, 1, FLOOR);
+    pass_second(&mut world);
+    assert!(world.job(1).notes.is_empty());
+    write(&mut world, 1, 1);
+    pass_second(&mut world);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn output_that_was_in_flight_without_room_does_not_end_its_job() {
+    let mut world = world_with_shortage(0);
+    // Full pipes of many tasks, which the reaper copies at once when there is room.
+    let held = 100 * (64 << 10);
+    world.kernel.held.insert(JobId::new(1), held as u64);
+    write(&mut world, 1, held + FLOOR);
+    pass_second(&mut world);
+    assert!(world.job(1).notes.is_empty());
+    write(&mut world, 1, 1);
+    pass_second(&mut world);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn writers_are_compared_when_the_reaper_has_listed_what_was_in_flight() {
+    let mut world = world_with_shortage(0);
+    write(&mut world, 1, 2 * FLOOR);
+    world.advance(1.0);
+    world.kernel.held.insert(JobId::new(1), FLOOR as u64);
+    // The response is late: more is measured, and nothing is compared.
+    world.advance(1.0);
+    assert!(world.job(1).notes.is_empty());
+    world.run();
+    assert!(world.job(1).notes.is_empty());
+    // The reaper ends without a response.
+    world.kernel.held.clear();
+    world.advance(1.0);
+    world.replace_reaper();
+    world.run();
+    assert!(world.job(1).notes.is_empty());
+    pass_second(&mut world);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn jobs_are_judged_by_the_file_system_of_their_output() {
+    let former = OutputPlace::Former(7);
+    for (former_free, present_free) in [(0, u64::MAX), (u64::MAX, 0)] {
+        let mut world = world_with_reserve();
+        world.former_spaces = vec![(former, u64::MAX)];
+        world.former_places.insert(1, former);
+        for id in [1, 2] {
+            submit_as(&mut world, GUEST, id);
         }
-        world.free_space = (16 << 20) + (1 << 20);
-        for bytes in [first, second] {
-            write(&mut world, 1, bytes);
-            world.advance(1.0);
-            world.run();
+        pass_second(&mut world);
+        world.former_spaces = vec![(former, former_free)];
+        world.free_space = present_free;
+        for id in [1, 2] {
+            write(&mut world, id, 100);
         }
-        let ended = world.job(1).statuses.len();
-        assert_eq!(ended, expected, "{first} and {second} bytes");
+        pass_second(&mut world);
+        submit_as(&mut world, GUEST, 3);
+        let is_former = usize::from(former_free == 0);
+        let told = [1, 2].map(|id| (world.job(id).warnings.len(), world.job(id).notes.len()));
+        let counts = [is_former, 1 - is_former].map(|count| (count, count));
+        assert_eq!(
+            told, counts,
+            "{former_free} bytes are free in the former directory"
+        );
+        assert_eq!(world.spawned(3).len(), is_former);
+        let name = ["", " in a former directory"][is_former];
+        let low = format!("0 bytes are free for output{name}, 800 are reserved");
+        assert!(world.logged[0].starts_with(&low), "{:?}", world.logged);
     }
 }
 

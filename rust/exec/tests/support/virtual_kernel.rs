@@ -75,6 +75,8 @@ pub struct VirtualKernel {
     pub reserve: OutputReserve,
     /// Bytes of output of jobs that have no room.
     pub unwritten: BTreeMap<JobId, u64>,
+    /// Bytes that jobs had in flight when there was room again.
+    pub held: BTreeMap<JobId, u64>,
 }
 
 /// A pipe or terminal.
@@ -343,8 +345,16 @@ impl Kernel for VirtualKernel {
         self.reserve = reserve;
     }
 
+    fn held_output(&mut self) -> Vec<(JobId, u64)> {
+        self.held
+            .iter()
+            .map(|(job, bytes)| (*job, *bytes))
+            .collect()
+    }
+
     fn close_streams(&mut self, job: JobId) -> ClosedStreams {
         self.inputs.retain(|task, _| task.job != job);
+        self.held.remove(&job);
         ClosedStreams {
             is_complete: true,
             dropped_bytes: self.unwritten.remove(&job).unwrap_or(0),

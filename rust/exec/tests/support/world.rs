@@ -10,7 +10,7 @@ use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, TaskSpec, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
 use penstock_exec::service::{
-    Chunk, Effect, PMI_SERVER_RANK, PMIX_SERVER_RANK, Service, Settings, TaskContext,
+    Chunk, Effect, OutputPlace, PMI_SERVER_RANK, PMIX_SERVER_RANK, Service, Settings, TaskContext,
 };
 use penstock_exec::{
     BootId, ConnectionId, JobId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus,
@@ -66,6 +66,10 @@ pub struct World {
     pub files: BTreeMap<(u64, &'static str), Vec<u8>>,
     /// The free bytes of the file system of output.
     pub free_space: u64,
+    /// The free bytes of the file systems of former directories of output.
+    pub former_spaces: Vec<(OutputPlace, u64)>,
+    /// The jobs whose output is there.
+    pub former_places: BTreeMap<u64, OutputPlace>,
     /// The counts of output that the service has requested and that have not ended.
     pub counts: u32,
     /// The requests to the service `pmix-exec`: topic and payload.
@@ -148,6 +152,8 @@ impl World {
             logged: Vec::new(),
             files: BTreeMap::new(),
             free_space: u64::MAX,
+            former_spaces: Vec::new(),
+            former_places: BTreeMap::new(),
             counts: 0,
             pmix_requests: Vec::new(),
             removed_pmi_sockets: Vec::new(),
@@ -395,11 +401,16 @@ impl World {
             Effect::MeasureOutput(job) => {
                 let sizes = self.files.iter().filter(|((id, _), _)| *id == job.get());
                 let bytes = sizes.map(|(_, file)| file.len() as u64).sum();
+                if let Some(place) = self.former_places.get(&job.get()).copied() {
+                    self.service_mut().take_output_place(job, place);
+                }
                 self.service_mut().take_output_size(job, bytes);
             }
             Effect::MeasureSpace => {
-                let (free, now) = (self.free_space, self.now);
-                self.service_mut().take_free_space(free, now);
+                let mut places = self.former_spaces.clone();
+                places.push((OutputPlace::Present, self.free_space));
+                let now = self.now;
+                self.service_mut().take_free_space(&places, now);
             }
             Effect::CountOutput => self.counts += 1,
             Effect::MakeJobDirectory(_)
