@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::broker::log;
 use super::directory;
 use super::output_usage::free_bytes;
 use crate::service::{OutputPlace, Stream, retained_file};
@@ -53,8 +54,11 @@ impl OutputDirectories {
             bytes.extend_from_slice(path.as_os_str().as_bytes());
             bytes.push(0);
         }
-        if bytes != recorded {
-            fs::write(&list, bytes)?;
+        if bytes != recorded
+            && let Err(error) = replace(&list, &bytes)
+        {
+            // The next service may not find this directory. That is better than no service.
+            log(&format!("cannot write `{}`: {error}", list.display()));
         }
         Ok(Self { present, former })
     }
@@ -90,6 +94,12 @@ impl OutputDirectories {
             .map(|(place, path)| (place, free_bytes(path)))
             .collect()
     }
+}
+
+fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, contents)?;
+    fs::rename(new, file)
 }
 
 fn has_output(directory: &Path, job: JobId) -> bool {
@@ -132,6 +142,11 @@ mod tests {
         let third = open("three", &jobs[..2]);
         let found = jobs.map(|job| third.of_job(job).0.to_owned());
         assert_eq!(found, ["one", "two", "three"].map(path));
+        // A list that cannot be written ends no service.
+        let unwritable = path("service").join("output-directories.new");
+        fs::create_dir(&unwritable).expect("made");
+        assert_eq!(open("one", &jobs[..2]).present(), path("one"));
+        fs::remove_dir(&unwritable).expect("removed");
         // The first job has ended.
         let third = open("three", &jobs[1..2]);
         assert_eq!(third.of_job(jobs[1]).0, path("two"));
