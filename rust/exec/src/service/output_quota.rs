@@ -251,7 +251,9 @@ impl Service {
         if usage.is_count_wanted && usage.count.is_none() && now >= usage.next_at {
             usage.is_count_wanted = false;
             usage.begun += 1;
-            usage.count = Some(RunningCount::new(now));
+            let released = self.jobs.iter().filter(|(_, job)| job.is_released());
+            let released = released.map(|(id, _)| *id).collect();
+            usage.count = Some(RunningCount::new(now, released));
             self.effects.push(Effect::CountOutput);
         }
     }
@@ -262,7 +264,8 @@ impl Service {
             return;
         };
         for file in files {
-            if self.jobs.contains_key(&file.job) {
+            let is_released = count.released.contains(&file.job);
+            if self.jobs.contains_key(&file.job) && !is_released {
                 let (_, bytes) = count.found.entry(file.job).or_insert((file.user, 0));
                 *bytes = bytes.saturating_add(file.bytes);
             } else if !count.forgotten.contains(&file.job) {
@@ -290,8 +293,8 @@ impl Service {
                 count.add(user, bytes);
             }
         }
-        for job in self.jobs.values() {
-            if let Some(guest) = job.guest {
+        for (id, job) in &self.jobs {
+            if let Some(guest) = job.guest.filter(|_| !count.released.contains(id)) {
                 count.add(guest.uid(), job.output_bytes);
             }
         }

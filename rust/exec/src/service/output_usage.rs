@@ -48,6 +48,8 @@ pub(super) struct RunningCount {
     pub(super) found: BTreeMap<JobId, (u32, u64)>,
     /// The jobs that were forgotten meanwhile: their files are in `bytes` already.
     pub(super) forgotten: BTreeSet<JobId>,
+    /// The jobs that were released when it began: their files alone count, which may have been purged.
+    pub(super) released: BTreeSet<JobId>,
 }
 
 /// The free space of all file systems.
@@ -103,9 +105,10 @@ impl Space {
 }
 
 impl RunningCount {
-    pub(super) fn new(now: f64) -> Self {
+    pub(super) fn new(now: f64, released: BTreeSet<JobId>) -> Self {
         Self {
             began_at: now,
+            released,
             bytes: BTreeMap::new(),
             found: BTreeMap::new(),
             forgotten: BTreeSet::new(),
@@ -177,6 +180,7 @@ impl OutputUsage {
         }
         if let (Some(count), Some(guest)) = (&mut self.count, job.guest)
             && job.is_output_retained
+            && !count.released.contains(&id)
         {
             count.found.remove(&id);
             count.forgotten.insert(id);

@@ -145,6 +145,26 @@ fn purged_output_no_longer_counts() {
 }
 
 #[test]
+fn purged_output_of_a_job_whose_release_is_not_acknowledged_no_longer_counts() {
+    let mut world = world_with_guests();
+    submit_as(&mut world, GUEST, 1);
+    count(&mut world, &[file(9, GUEST, 50)]);
+    write(&mut world, 1, 45);
+    world.advance(1.0);
+    write(&mut world, 1, 15);
+    world.end_process(0, exited(0));
+    while world.deliver_one() {}
+    assert!(world.job(1).is_released);
+    world.submit_as(GUEST, 2, jobspec(1, &["true"]), Some(resources(1)));
+    while world.deliver_one() {}
+    assert!(world.answers(2).is_empty());
+    // The service has the first job still, and its file is gone.
+    assert_eq!(world.service().jobs(), 2);
+    count(&mut world, &[file(9, GUEST, 50)]);
+    assert_eq!(world.answers(2), ["start"]);
+}
+
+#[test]
 fn a_writing_job_ends_when_its_user_passes_the_limit() {
     let mut world = world_with_guests();
     submit_as(&mut world, GUEST, 1);
