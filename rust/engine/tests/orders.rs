@@ -237,6 +237,71 @@ fn a_long_queue_gets_another_order_in_slices() {
     }
 }
 
+/// The last job of a class leaves while its lane is being put in order.
+#[test]
+fn a_job_that_is_cancelled_during_a_new_order_is_no_head() {
+    for slice in 1..40 {
+        let mut engine = engine(Policy::Fcfs, &[(8, 0)]);
+        ordered(&mut engine, Order::Priority, None);
+        let queue = engine.queue("it");
+        for (id, limit, priority) in [(1, 10.0, 1), (2, 20.0, 100)] {
+            let request = slots(1, 1, 0, limit);
+            let id = JobId::new(id);
+            engine
+                .submit(Job {
+                    id,
+                    priority,
+                    request,
+                    queue,
+                })
+                .unwrap();
+        }
+        engine.begin_set_queue(queue, options(Order::Fifo, None));
+        engine.reorder(slice);
+        assert!(engine.cancel(JobId::new(2)));
+        while engine.reorder(100) {}
+        assert_eq!(
+            engine.head(),
+            Some(JobId::new(1)),
+            "after a slice of {slice}"
+        );
+    }
+}
+
+/// A queue is configured twice while another one is put in order, and has no job at the second time.
+#[test]
+fn the_last_configuration_of_a_queue_holds_for_later_jobs() {
+    let mut engine = engine(Policy::Fcfs, &[(8, 0)]);
+    let [long, short] = ["long", "short"].map(|name| engine.queue(name));
+    for id in 1..=1000 {
+        submit_to(&mut engine, id, long, slots(1, 1, 0, 10.0));
+    }
+    submit_to(&mut engine, 1001, short, slots(1, 1, 0, 10.0));
+    engine.begin_set_queue(long, options(Order::Fifo, Some("a")));
+    engine.begin_set_queue(short, options(Order::Fifo, Some("a")));
+    assert!(engine.reorder(100));
+    assert!(engine.cancel(JobId::new(1001)));
+    engine.begin_set_queue(short, options(Order::Priority, None));
+    for (id, priority) in [(1002, 1), (1003, 2)] {
+        let request = slots(1, 1, 0, 10.0);
+        let id = JobId::new(id);
+        engine
+            .submit(Job {
+                id,
+                priority,
+                request,
+                queue: short,
+            })
+            .unwrap();
+    }
+    while engine.reorder(100) {}
+    for id in 1..=1000 {
+        engine.cancel(JobId::new(id));
+    }
+    let order: Vec<u64> = engine.queue_order().into_iter().map(JobId::get).collect();
+    assert_eq!(order, [1003, 1002]);
+}
+
 #[test]
 fn a_queue_of_many_shapes_moves_to_another_group_in_slices() {
     const SHAPES: u32 = 1000;

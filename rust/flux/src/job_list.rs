@@ -200,7 +200,7 @@ pub enum UsageKey {
     Bank,
 }
 
-/// `job-list.usage`: what jobs have used from their allocation until their end, or until now (Penstock's own).
+/// `job-list.usage`: what jobs have used from their allocation until their end, or until the request (Penstock's own).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsageRequest {
     /// The keys: there is a sum for each combination of their values.

@@ -207,7 +207,7 @@ const ROUTES: &[Route] = {
             job_list::list_id(&mut m.cx, r, visible)
         }),
         on_rows(topic::job_list::USAGE, Single, |m, r, visible| {
-            m.queries.usage.open(r, visible)
+            m.queries.usage.open(r, visible, m.cx.now)
         }),
         on_rows(topic::job_list::WAIT, Streaming, |m, r, visible| {
             m.queries.wait_for_jobs(&mut m.cx, r, visible)

@@ -61,6 +61,7 @@ fn sums_of_rows(
     rows: &[Value],
     by: &[&str],
     times: &[f64],
+    now: f64,
     is_counted: impl Fn(&Value) -> bool,
 ) -> Sums {
     let mut sums = Sums::new();
@@ -68,7 +69,7 @@ fn sums_of_rows(
         let Some(begin) = row["t_run"].as_f64() else {
             continue;
         };
-        let end = row["t_inactive"].as_f64().unwrap_or(f64::MAX);
+        let end = row["t_inactive"].as_f64().unwrap_or(now);
         for (span, bounds) in (0..).zip(times.windows(2)) {
             let seconds = end.min(bounds[1]) - begin.max(bounds[0]);
             if seconds <= 0.0 {
@@ -105,7 +106,7 @@ fn assert_alike(found: &Sums, expected: &Sums) {
         for (found, expected) in sum.iter().zip(expected[key]) {
             assert!(
                 (found - expected).abs() < 1e-6 * expected.max(1.0),
-                "{key:?}"
+                "{key:?}: {found} in place of {expected}"
             );
         }
     }
@@ -153,6 +154,8 @@ fn check(bench: &mut Bench) {
         vec![0.0, bench.now],
         vec![0.0, middle - 700.0, middle, middle + 3000.0, bench.now],
         vec![middle, middle + 2000.0],
+        // A running job has used nothing in the future.
+        vec![middle, bench.now - 1.0, bench.now + 1e6],
     ];
     let keys: [&[&str]; 5] = [&[], &["userid"], &["queue"], &["project", "bank"], &KEYS];
     for (times, by) in spans.iter().flat_map(|times| keys.map(|by| (times, by))) {
@@ -161,20 +164,20 @@ fn check(bench: &mut Bench) {
             .map(|key| if *key == "userid" { "user" } else { key })
             .collect();
         let all = json!({"by": names, "times": times});
-        let expected = sums_of_rows(&rows, by, times, |_| true);
-        assert_alike(&sums_of_response(&usage(bench, OWNER, &all), by), &expected);
+        let found = sums_of_response(&usage(bench, OWNER, &all), by);
+        let expected = sums_of_rows(&rows, by, times, bench.now, |_| true);
+        assert_alike(&found, &expected);
         let some =
             json!({"by": names, "times": times, "userid": OWNER, "queues": ["debug", "none"]});
-        let expected = sums_of_rows(&rows, by, times, |row| {
+        let found = sums_of_response(&usage(bench, OWNER, &some), by);
+        let expected = sums_of_rows(&rows, by, times, bench.now, |row| {
             row["userid"] == OWNER && row["queue"] == "debug"
         });
-        assert_alike(
-            &sums_of_response(&usage(bench, OWNER, &some), by),
-            &expected,
-        );
+        assert_alike(&found, &expected);
         // Guests see their own jobs.
-        let expected = sums_of_rows(&rows, by, times, |row| row["userid"] == GUEST);
-        assert_alike(&sums_of_response(&usage(bench, GUEST, &all), by), &expected);
+        let found = sums_of_response(&usage(bench, GUEST, &all), by);
+        let expected = sums_of_rows(&rows, by, times, bench.now, |row| row["userid"] == GUEST);
+        assert_alike(&found, &expected);
     }
 }
 
@@ -220,20 +223,19 @@ fn a_job_that_ends_between_slices_is_counted_once_and_others_are_served() {
     let mut bench = Bench::new();
     bench.manager.set_max_ended(0);
     let ids = bench.running_jobs(9);
+    bench.now += 10.0;
     let (first, others) = (ids[0], &ids[1..]);
     let times = json!({"by": [], "times": [0.0, 1e9]});
     let mut out = bench.request("job-list.usage", &times);
     assert_eq!(out, []);
     // One was counted, and the others were not.
     for id in [&[first], others].concat() {
-        bench.end(id, 0);
-        let pong = bench.request("job-manager.ping", &json!({}));
-        out.extend(
-            pong.into_iter()
-                .filter(|message| message.topic() == "job-list.usage"),
-        );
+        out.extend(bench.exec(id, "finish", &json!({"status": 0})));
+        out.extend(bench.exec(id, "release", &json!({"ranks": "all", "final": true})));
+        out.extend(bench.request("job-manager.ping", &json!({})));
     }
     out.extend(bench.rest());
+    out.retain(|message| message.topic() == "job-list.usage");
     let sums = body(&out[0])["sums"].clone();
     assert_eq!(
         (sums[0]["jobs"].as_u64(), sums.as_array().unwrap().len()),
@@ -243,6 +245,29 @@ fn a_job_that_ends_between_slices_is_counted_once_and_others_are_served() {
     bench.request_as("gone", OWNER, "job-list.usage", &times, 0);
     bench.request_as("gone", OWNER, "job-list.disconnect", &json!({}), 4);
     assert!(bench.rest().is_empty() && !bench.manager.has_more());
+}
+
+#[test]
+fn a_user_has_at_most_four_open_requests() {
+    let mut bench = Bench::new();
+    bench.running_jobs(60);
+    bench.now += 10.0;
+    let payload = json!({"by": [], "times": [0.0, 1e9]});
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        sent.extend(bench.request("job-list.usage", &payload));
+    }
+    let (errnum, text) = rejection(&sent);
+    assert_eq!(errnum, 11, "{text}");
+    assert!(text.contains("4 requests of the user are open"), "{text}");
+    assert_eq!(
+        bench
+            .rest()
+            .iter()
+            .filter(|message| message.errnum() == 0)
+            .count(),
+        4
+    );
 }
 
 #[test]

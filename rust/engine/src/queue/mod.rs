@@ -386,6 +386,9 @@ impl Queue {
         }
         lane.keys.clear();
         class.lanes.remove(lane.limit);
+        // Also if the job's key was taken out of the lane for another order.
+        let heads = &mut self.groups[class.group.index()].heads;
+        heads.set(class.slot, class.lanes.first());
         self.unused_lanes.push(index);
         if class.jobs == 0 {
             self.by_key.remove(&ClassKey {

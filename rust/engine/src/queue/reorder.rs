@@ -52,6 +52,10 @@ impl Queue {
     pub fn begin_reorder(&mut self, queue: QueueId, group: GroupId, order: Order) {
         self.changes += 1;
         if self.classes_of(queue) == 0 {
+            // Its next jobs are queued by the present options; an earlier change of these no longer holds.
+            if let Some(progress) = &mut self.reordering {
+                progress.queues.remove(&queue);
+            }
             return;
         }
         let progress = self.reordering.get_or_insert_default();

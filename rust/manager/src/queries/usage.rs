@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 
 use penstock_flux::RequestError;
-use penstock_flux::errno::EOVERFLOW;
+use penstock_flux::errno::{EAGAIN, EOVERFLOW};
 use penstock_flux::job_list::{UsageKey, UsageRequest, UsageResponse, UsageSum};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::{EndedClass, EndedJob, JobUsage};
@@ -27,10 +27,14 @@ use crate::state::State;
 const JOBS_PER_SLICE: usize = if cfg!(debug_assertions) { 3 } else { 5000 };
 /// Maximum number of rows of ended jobs that are read in one slice: some milliseconds' work.
 const ROWS_PER_SLICE: u32 = if cfg!(debug_assertions) { 2 } else { 8 };
+/// Number of additions to sums, one for each span that a job has run in, after which a slice ends: a millisecond's work.
+const ADDITIONS_PER_SLICE: usize = if cfg!(debug_assertions) { 4 } else { 10_000 };
 /// Maximum number of jobspecs that are read in one slice, for projects and banks: some milliseconds' work.
 const SPECS_PER_SLICE: usize = if cfg!(debug_assertions) { 2 } else { 100 };
 /// Maximum number of jobspecs whose project and bank a request has in memory.
 const MAX_SPECS: usize = 100_000;
+/// Maximum number of open requests of a user.
+const MAX_OPEN_OF_USER: usize = 4;
 /// Maximum number of sums of a request.
 const MAX_SUMS: usize = 50_000;
 
@@ -69,8 +73,38 @@ impl Names {
 enum Position {
     /// The jobs in memory behind this bound.
     Memory(Bound<JobId>),
-    /// The jobs in the rows after this one; the first jobs of the next row were added, as many as `skip`.
-    Rows { after: i64, skip: usize },
+    /// The jobs in the rows after this one, but for the first jobs of a row that were added.
+    Rows { after: i64, added: AddedJobs },
+    /// These jobs, which were in no row when the last one had been read.
+    Rest(Vec<(EndedClass, Vec<(EndedJob, JobUsage)>)>),
+}
+
+/// The jobs at the beginning of a row that were added. The row may be removed before the others are added.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddedJobs {
+    row: i64,
+    jobs: usize,
+}
+
+impl Position {
+    const FIRST_ROW: Self = Self::Rows {
+        after: i64::MIN,
+        added: AddedJobs { row: 0, jobs: 0 },
+    };
+}
+
+/// What is left of a slice.
+#[derive(Debug)]
+struct Slice {
+    /// Additions to sums; the last job may make more.
+    additions: usize,
+    specs: usize,
+}
+
+impl Slice {
+    fn is_done(&self) -> bool {
+        self.additions == 0 || self.specs == 0
+    }
 }
 
 /// A request whose sums are not complete.
@@ -80,6 +114,8 @@ struct OpenUsage {
     visible: VisibleJobs,
     by: Vec<UsageKey>,
     times: Vec<f64>,
+    /// The time of the request, up to which all jobs are added.
+    now: f64,
     userid: Option<u32>,
     queues: Option<Vec<String>>,
     position: Position,
@@ -92,7 +128,7 @@ struct OpenUsage {
 }
 
 impl OpenUsage {
-    fn new(request: Request<'_>, visible: VisibleJobs) -> Result<Self, RequestError> {
+    fn new(request: Request<'_>, visible: VisibleJobs, now: f64) -> Result<Self, RequestError> {
         let UsageRequest {
             by,
             times,
@@ -109,6 +145,7 @@ impl OpenUsage {
             visible,
             by,
             times,
+            now,
             userid,
             queues,
             position: Position::Memory(Bound::Unbounded),
@@ -134,29 +171,33 @@ impl OpenUsage {
 
     /// Adds the jobs of the next slice. Returns whether these were the last.
     fn run_slice(&mut self, cx: &Context, census: &Census) -> Result<bool, RequestError> {
-        match self.position {
-            Position::Memory(after) => {
-                self.add_jobs_in_memory(cx, after)?;
-                Ok(false)
+        let mut slice = Slice {
+            additions: ADDITIONS_PER_SLICE,
+            specs: SPECS_PER_SLICE,
+        };
+        let position = std::mem::replace(&mut self.position, Position::Rest(Vec::new()));
+        self.position = match position {
+            Position::Memory(after) => self.add_jobs_in_memory(cx, &mut slice, after)?,
+            Position::Rows { after, added } => {
+                self.add_rows(cx, census, &mut slice, after, added)?
             }
-            Position::Rows { after, skip } => self.add_rows(cx, census, after, skip),
-        }
+            Position::Rest(rest) => self.add_rest(cx, census, &mut slice, rest)?,
+        };
+        Ok(matches!(&self.position, Position::Rest(rest) if rest.is_empty()))
     }
 
     fn add_jobs_in_memory(
         &mut self,
         cx: &Context,
+        slice: &mut Slice,
         after: Bound<JobId>,
-    ) -> Result<(), RequestError> {
-        let mut next = Position::Rows {
-            after: i64::MIN,
-            skip: 0,
-        };
+    ) -> Result<Position, RequestError> {
+        let mut next = None;
         for (looked_at, (id, job)) in cx.jobs.range((after, Bound::Unbounded)).enumerate() {
-            if looked_at == JOBS_PER_SLICE {
+            if looked_at == JOBS_PER_SLICE || slice.is_done() {
                 break;
             }
-            next = Position::Memory(Bound::Excluded(id));
+            next = Some(id);
             let record = &job.record;
             let is_active = record.state() != State::Inactive;
             if record.t_run() <= 0.0 || (!is_active && is_evictable(record)) {
@@ -168,26 +209,18 @@ impl OpenUsage {
             }
             let end = if is_active {
                 self.active.insert(id);
-                f64::INFINITY
+                self.now
             } else {
                 record.t_inactive()
             };
             let queue = self.names.id_of(spec.queue.as_deref());
             let [project, bank] = self.account(spec);
             let names = [queue, project, bank];
-            self.add(record.userid(), names, record.job_usage(), end)?;
+            self.add(slice, record.userid(), names, record.job_usage(), end)?;
         }
-        if let Position::Memory(Bound::Excluded(last)) = next {
-            let rest = (Bound::Excluded(last), Bound::Unbounded);
-            if cx.jobs.range(rest).next().is_none() {
-                next = Position::Rows {
-                    after: i64::MIN,
-                    skip: 0,
-                };
-            }
-        }
-        self.position = next;
-        Ok(())
+        let rest = next.map(|last| (Bound::Excluded(last), Bound::Unbounded));
+        let rest = rest.filter(|rest| cx.jobs.range(*rest).next().is_some());
+        Ok(rest.map_or(Position::FIRST_ROW, |(last, _)| Position::Memory(last)))
     }
 
     /// The project and the bank of a jobspec.
@@ -196,47 +229,64 @@ impl OpenUsage {
         names.map(|name| self.names.id_of(name))
     }
 
-    /// Adds the jobs of the next rows, and behind the last one those that are in no row yet. Returns whether these were the
-    /// last.
+    /// Adds the jobs of the next rows.
     fn add_rows(
         &mut self,
         cx: &Context,
         census: &Census,
+        slice: &mut Slice,
         mut after: i64,
-        mut skip: usize,
-    ) -> Result<bool, RequestError> {
-        let mut reads = 0;
+        added: AddedJobs,
+    ) -> Result<Position, RequestError> {
         let rows = cx.read_store(|store| store.ended_rows(after, ROWS_PER_SLICE));
-        let is_last = rows.len() < ROWS_PER_SLICE as usize;
         for row in &rows {
-            for (index, job) in row.jobs.iter().enumerate().skip(skip) {
-                if reads == SPECS_PER_SLICE {
-                    self.position = Position::Rows { after, skip: index };
-                    return Ok(false);
+            let skip = if row.seq == added.row { added.jobs } else { 0 };
+            for (jobs, job) in row.jobs.iter().enumerate().skip(skip) {
+                if slice.is_done() {
+                    let added = AddedJobs { row: row.seq, jobs };
+                    return Ok(Position::Rows { after, added });
                 }
-                reads += usize::from(self.add_ended(cx, census, &row.class, *job)?);
+                self.add_ended(cx, census, slice, &row.class, *job)?;
             }
-            (after, skip) = (row.seq, 0);
+            after = row.seq;
         }
-        self.position = Position::Rows { after, skip };
-        if is_last {
-            for (class, jobs) in cx.ended_without_row() {
-                for job in jobs {
-                    self.add_ended(cx, census, class, *job)?;
-                }
-            }
+        if rows.len() == ROWS_PER_SLICE as usize {
+            let added = AddedJobs::default();
+            return Ok(Position::Rows { after, added });
         }
-        Ok(is_last)
+        Ok(Position::Rest(cx.ended_without_row().to_vec()))
     }
 
-    /// Adds an ended job, unless it was purged. Returns whether its jobspec was read.
+    /// Adds the next jobs that were in no row.
+    fn add_rest(
+        &mut self,
+        cx: &Context,
+        census: &Census,
+        slice: &mut Slice,
+        mut rest: Vec<(EndedClass, Vec<(EndedJob, JobUsage)>)>,
+    ) -> Result<Position, RequestError> {
+        while let Some((class, jobs)) = rest.last_mut() {
+            if slice.is_done() {
+                break;
+            }
+            if let Some(job) = jobs.pop() {
+                self.add_ended(cx, census, slice, class, job)?;
+            } else {
+                rest.pop();
+            }
+        }
+        Ok(Position::Rest(rest))
+    }
+
+    /// Adds an ended job, unless it was purged.
     fn add_ended(
         &mut self,
         cx: &Context,
         census: &Census,
+        slice: &mut Slice,
         class: &EndedClass,
         (job, usage): (EndedJob, JobUsage),
-    ) -> Result<bool, RequestError> {
+    ) -> Result<(), RequestError> {
         let queue = class.queue.as_deref();
         if usage.begin <= 0.0
             || !self.has_user(job.userid)
@@ -244,14 +294,13 @@ impl OpenUsage {
             || self.active.contains(&job.id)
             || !census.inactive().has((EventTime::new(job.end), job.id))
         {
-            return Ok(false);
+            return Ok(());
         }
         let queue = self.names.id_of(queue);
-        let mut is_read = false;
         let mut account = [0; 2];
         if self.has(UsageKey::Project) || self.has(UsageKey::Bank) {
             if !self.specs.contains_key(&job.spec) {
-                is_read = true;
+                slice.specs = slice.specs.saturating_sub(1);
                 if self.specs.len() >= MAX_SPECS {
                     self.specs.clear();
                 }
@@ -265,13 +314,13 @@ impl OpenUsage {
             account = self.specs.get(&job.spec).copied().unwrap_or_default();
         }
         let [project, bank] = account;
-        self.add(job.userid, [queue, project, bank], usage, job.end)?;
-        Ok(is_read)
+        self.add(slice, job.userid, [queue, project, bank], usage, job.end)
     }
 
     /// Adds what a job has used until its end, to the sum of each span in which it has run.
     fn add(
         &mut self,
+        slice: &mut Slice,
         userid: u32,
         [queue, project, bank]: [NameId; 3],
         usage: JobUsage,
@@ -281,7 +330,7 @@ impl OpenUsage {
             return Ok(());
         };
         let mut begin = usage.begin.max(*first);
-        let end = end.min(*last);
+        let end = end.min(*last).min(self.now);
         let name = |key: UsageKey, id: NameId| if self.has(key) { id } else { 0 };
         let names = [
             name(UsageKey::Queue, queue),
@@ -302,6 +351,7 @@ impl OpenUsage {
             sum.gpu_seconds += f64::from(usage.gpus) * seconds;
             begin = following;
             span += 1;
+            slice.additions = slice.additions.saturating_sub(1);
         }
         if self.sums.len() > MAX_SUMS {
             let text = format!("more than {MAX_SUMS} sums: expected fewer keys, times or jobs");
@@ -330,7 +380,7 @@ impl OpenUsage {
     }
 }
 
-/// The requests whose sums are not complete, the one whose slice is next first.
+/// The requests whose sums are not complete, in their order: one at a time has sums in memory.
 #[derive(Debug, Default)]
 pub(crate) struct UsageRequests {
     open: VecDeque<OpenUsage>,
@@ -338,21 +388,29 @@ pub(crate) struct UsageRequests {
 
 impl UsageRequests {
     /// `job-list.usage`.
-    pub(crate) fn open(&mut self, request: Request<'_>, visible: VisibleJobs) -> Handled {
-        let open = OpenUsage::new(request, visible)?;
+    pub(crate) fn open(&mut self, request: Request<'_>, visible: VisibleJobs, now: f64) -> Handled {
+        let open = OpenUsage::new(request, visible, now)?;
+        let userid = request.sender.userid;
+        let of_user = |open: &&OpenUsage| open.request.credentials().userid == userid;
+        if self.open.iter().filter(of_user).count() >= MAX_OPEN_OF_USER {
+            let text = format!(
+                "{MAX_OPEN_OF_USER} requests of the user are open: expected another one after their responses"
+            );
+            return Err(RequestError::new(EAGAIN, text));
+        }
         if !request.message.is_noresponse() {
             self.open.push_back(open);
         }
         Ok(Reply::Deferred)
     }
 
-    /// Adds the next jobs to the sums of the request that has waited longest, and responds if these are complete.
+    /// Adds the next jobs to the sums of the first request, and responds if these are complete.
     pub(crate) fn run_next_slice(&mut self, cx: &mut Context, census: &Census) {
         let Some(mut open) = self.open.pop_front() else {
             return;
         };
         match open.run_slice(cx, census) {
-            Ok(false) => self.open.push_back(open),
+            Ok(false) => self.open.push_front(open),
             Ok(true) => {
                 let response = open.response();
                 cx.respond_with(&open.request, &response);
