@@ -174,10 +174,11 @@ impl Chunks {
     #[inline]
     pub(crate) fn contains(&self, id: u32) -> bool {
         let (key, low) = place(id);
-        // Mostly there is a chunk for every key from 0 on, or from the end of the first entry on: then no search is needed,
-        // nor a branch that depends on the id.
-        let chunk = match self.chunks.get(key as usize) {
-            Some(chunk) if chunk.key == key => Some(chunk),
+        // Mostly there is a chunk for every key from 0 on, or the first entry has almost all ids: then no search is needed, nor
+        // a branch that depends on the id.
+        let chunk = match (self.chunks.get(key as usize), self.chunks.first()) {
+            (Some(chunk), _) if chunk.key == key => Some(chunk),
+            (_, Some(chunk)) if chunk.key <= key && key <= chunk.last => Some(chunk),
             _ => self.get(key),
         };
         chunk.is_some_and(|chunk| chunk.body.contains(low))
