@@ -138,9 +138,9 @@ pub trait Kernel {
     /// Sets the free space that retained output of guests leaves: without room for it, their pipes are not read.
     fn reserve_output(&mut self, reserve: OutputReserve);
 
-    /// The output of guests that was in flight when it was copied again after it had no room: of each job the most bytes at once,
-    /// as long as they can be in its files.
-    fn held_output(&mut self) -> Vec<(JobId, u64)>;
+    /// The output of guests that was in flight when it was copied again after it had no room, since the last call: of each job the
+    /// most bytes at once.
+    fn take_held_output(&mut self) -> Vec<(JobId, u64)>;
 
     /// Reads the rest of the output that passes through the reaper, and closes all pipes and terminals of the job: no
     /// process of it is left. If not all output has been written or dropped, the end of that is reported to

@@ -216,7 +216,7 @@ pub enum Request {
     },
     /// Sets the free space that retained output of guests leaves on its file system, from now on.
     ReserveOutput(OutputReserve),
-    /// Requests the output that jobs had in flight while it had no room, as events to this connection.
+    /// Requests the output that jobs had in flight while it had no room, since the last such request, as events to this connection.
     ListHeldOutput,
     /// Requests the state of all tasks and jobs, as events to this connection. Earlier spawn requests, those of older
     /// connections included, are carried out first.
@@ -273,12 +273,12 @@ pub enum Event {
         /// The bytes that have been dropped so far.
         bytes: u64,
     },
-    /// Retained output of the job, a guest's, was in flight when the reaper wrote again after it had no room: the response to
-    /// [`Request::ListHeldOutput`].
+    /// Retained output of the job, a guest's, was in flight when the reaper wrote again after it had no room, since the last list:
+    /// the response to [`Request::ListHeldOutput`].
     OutputHeld {
         /// The job.
         job: JobId,
-        /// The most bytes at once, as long as they can be in its files.
+        /// The most bytes at once.
         bytes: u64,
     },
 }

@@ -317,7 +317,7 @@ impl Reaper {
                 0
             }
             Request::ListHeldOutput => {
-                let held = kernel.held_output().into_iter();
+                let held = kernel.take_held_output().into_iter();
                 let events = held.map(|(job, bytes)| Event::OutputHeld { job, bytes });
                 self.outbox.send(connection, events);
                 0

@@ -34,12 +34,6 @@ impl Label {
         }
     }
 
-    /// The most bytes that this many further ones can be with labels.
-    pub fn longest(&self, bytes: u64) -> u64 {
-        let labelled = bytes.saturating_mul(self.prefix.len() as u64 + 1);
-        labelled.saturating_add(self.line.len() as u64)
-    }
-
     /// Adds labels to output, and returns what is to be written of it.
     pub fn add_to(&mut self, bytes: &[u8]) -> Vec<u8> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

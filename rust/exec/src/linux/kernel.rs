@@ -314,8 +314,8 @@ impl Kernel for LinuxKernel {
         self.streams.reserve(reserve);
     }
 
-    fn held_output(&mut self) -> Vec<(JobId, u64)> {
-        self.streams.held()
+    fn take_held_output(&mut self) -> Vec<(JobId, u64)> {
+        self.streams.take_held()
     }
 
     fn close_streams(&mut self, job: JobId) -> ClosedStreams {

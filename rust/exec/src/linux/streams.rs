@@ -69,6 +69,8 @@ pub(super) struct TaskStreams {
     /// The other end of the terminal. As long as it is open, the terminal can be opened again.
     terminal: Option<OwnedFd>,
     copies: Vec<(u64, OutputCopy)>,
+    /// The bytes that copies had in flight which have ended since the last list.
+    held: u64,
     guest_copies: Vec<(OwnedFd, GuestCopy)>,
 }
 
@@ -89,7 +91,7 @@ struct OutputCopy {
     label: Label,
     /// Labelled output that has been read and had no room.
     unwritten: Vec<u8>,
-    /// The most bytes in flight at once when there was room again, as long as they can be in the file.
+    /// The most bytes in flight at once when there was room again, since the last list.
     held: u64,
     /// The file system, if it is stored output of a guest, which leaves the reserve.
     file_system: Option<u64>,
@@ -174,11 +176,14 @@ impl Streams {
         }
     }
 
-    /// The output of guests that was in flight when there was room for it again, by job.
-    pub(super) fn held(&self) -> Vec<(JobId, u64)> {
+    /// The output of guests that was in flight when there was room for it again since the last call, by job.
+    pub(super) fn take_held(&mut self) -> Vec<(JobId, u64)> {
         let mut jobs = BTreeMap::new();
-        for (task, streams) in &self.tasks {
-            let held: u64 = streams.copies.iter().map(|(_, copy)| copy.held).sum();
+        for (task, streams) in &mut self.tasks {
+            let mut held = mem::take(&mut streams.held);
+            for (_, copy) in &mut streams.copies {
+                held += mem::take(&mut copy.held);
+            }
             if held > 0 {
                 *jobs.entry(task.job).or_default() += held;
             }
@@ -247,15 +252,11 @@ impl Streams {
 
     /// Copies what has been read of a stream, and this much of what is available. Without room for it, the stream is paused.
     fn copy(&mut self, task: TaskId, token: u64, max_bytes: usize) {
-        let copies = self.tasks.get_mut(&task);
-        let copies = copies.map(|streams| &mut streams.copies);
-        let Some((copies, position)) = copies.and_then(|copies| {
-            let position = copies.iter().position(|(other, _)| *other == token)?;
-            Some((copies, position))
-        }) else {
+        let Some(streams) = self.tasks.get_mut(&task) else {
             return;
         };
-        let Some((_, copy)) = copies.get_mut(position) else {
+        let mut copies = streams.copies.iter_mut().enumerate();
+        let Some((position, (_, copy))) = copies.find(|(_, (other, _))| *other == token) else {
             return;
         };
         self.buffer.resize(READ_BUFFER_BYTES, 0);
@@ -286,7 +287,8 @@ impl Streams {
             Progress::Ended => false,
         };
         if !is_open {
-            copies.remove(position);
+            streams.held += copy.held;
+            streams.copies.remove(position);
             self.tokens.remove(&token);
             self.hang_up(task);
         }
@@ -721,10 +723,9 @@ impl OutputCopy {
         rustix::io::ioctl_fionread(&self.source).unwrap_or(0)
     }
 
-    /// The bytes that are not in the file yet, as long as they can be there.
+    /// The bytes that are not in the file yet, without the labels of those that have not been read.
     fn in_flight(&self) -> u64 {
-        let unread = self.label.longest(self.unread());
-        unread.saturating_add(self.unwritten.len() as u64)
+        self.unread() + self.unwritten.len() as u64
     }
 
     /// Writes what has been read, as far as there is room.
@@ -826,7 +827,7 @@ mod tests {
         streams.handle(1);
         assert_eq!(contents(&mut file), "");
         assert!(streams.resume_delay().is_some());
-        assert_eq!(streams.held(), []);
+        assert_eq!(streams.take_held(), []);
         // A changed reserve is looked at now.
         streams.reserve(OutputReserve(1));
         streams.resume();
@@ -843,14 +844,31 @@ mod tests {
         assert_eq!(events.len(), 1);
         streams.handle(1);
         assert_eq!(contents(&mut file), "12: one\n12: two\n");
-        // Each byte might have been a line.
-        assert_eq!(streams.held(), [(TASK.job, 8 * 5)]);
+        // Without labels: the task has not written those. It is listed once.
+        assert_eq!(streams.take_held(), [(TASK.job, 8)]);
+        assert_eq!(streams.take_held(), []);
         write_all(&end, b"three\n").expect("there is room in the pipe");
         streams.reserve(OutputReserve(u64::MAX));
         streams.handle(1);
         assert_eq!(streams.close(TASK.job), 6);
         assert_eq!(streams.resume_delay(), None);
         assert_eq!(contents(&mut file), "12: one\n12: two\n");
+    }
+
+    #[test]
+    fn output_that_was_in_flight_is_listed_after_the_end_of_its_stream() {
+        let (mut streams, end, mut file) = streams(TASK);
+        streams.reserve(OutputReserve(u64::MAX));
+        write_all(&end, b"one\n").expect("there is room in the pipe");
+        drop(end);
+        streams.handle(1);
+        streams.reserve(OutputReserve(1));
+        streams.resume();
+        streams.handle(1);
+        assert_eq!(contents(&mut file), "12: one\n");
+        assert!(streams.tokens.is_empty());
+        assert_eq!(streams.take_held(), [(TASK.job, 4)]);
+        assert_eq!(streams.take_held(), []);
     }
 
     #[test]

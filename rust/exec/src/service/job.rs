@@ -222,12 +222,12 @@ pub(super) struct Job {
     pub(super) measure_at: Option<f64>,
     /// The size of its retained output when it was checked last, in bytes.
     pub(super) output_bytes: u64,
-    /// The place of its retained output.
-    pub(super) output_place: OutputPlace,
-    /// The last period of that place in which the size was checked, and the growth in it.
-    pub(super) output_growth: (u64, u64),
-    /// The growth that the reaper had in flight while there was no room, at most.
-    pub(super) held_output: u64,
+    /// The place of its retained output; `None` for a job of an earlier service whose output was not checked yet.
+    pub(super) output_place: Option<OutputPlace>,
+    /// The growth in a period of that place.
+    pub(super) output_growth: PeriodBytes,
+    /// The most bytes of that which the reaper had in flight while there was no room.
+    pub(super) held_output: PeriodBytes,
     pub(super) output_condition: OutputCondition,
     /// The number of the last shortage of space of which an exception has told.
     pub(super) told_shortage: u64,
@@ -243,9 +243,28 @@ pub(super) struct Job {
     pub(super) is_replaced: bool,
 }
 
+/// Bytes that are added up in a period of a file system.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct PeriodBytes {
+    period: u64,
+    bytes: u64,
+}
+
+impl PeriodBytes {
+    pub(super) fn new(period: u64, bytes: u64) -> Self {
+        Self { period, bytes }
+    }
+
+    /// The bytes in this period.
+    pub(super) fn in_period(self, period: u64) -> u64 {
+        if self.period == period { self.bytes } else { 0 }
+    }
+}
+
 impl Job {
     pub(super) fn new(intent: Option<Intent>) -> Self {
         let mut tasks = BTreeMap::new();
+        let output_place = intent.is_none().then_some(OutputPlace::Present);
         if let Some(intent) = &intent {
             for (rank, target) in (0..).zip(&intent.targets) {
                 let mut task = Task::new(TaskState::Missing);
@@ -276,9 +295,9 @@ impl Job {
             unsent_signals: Vec::new(),
             measure_at: None,
             output_bytes: 0,
-            output_place: OutputPlace::Present,
-            output_growth: (0, 0),
-            held_output: 0,
+            output_place,
+            output_growth: PeriodBytes::default(),
+            held_output: PeriodBytes::default(),
             output_condition: OutputCondition::None,
             told_shortage: 0,
             guest: None,

@@ -4,11 +4,12 @@
 //! The use of a guest is a sum: running jobs add what they have written, and purged output stays in it until a count of all
 //! files. So no job is rejected or ended before a count that has begun later confirms that the guest is above its limit.
 
+use std::collections::BTreeSet;
 use std::mem;
 
 use super::effect::{Effect, OutputPlace};
 use super::guests::Admitted;
-use super::job::{Job, OutputCondition};
+use super::job::{Job, OutputCondition, PeriodBytes};
 use super::output_usage::{
     Comparison, FreeSpace, OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount,
 };
@@ -90,9 +91,17 @@ impl Service {
         let reserve = OutputReserve(self.settings.output_reserve);
         let space = &mut self.output_usage.space;
         space.measured_at = Some(now);
-        let is_measured = |place| places.iter().any(|(measured, _)| *measured == place);
-        space.places.retain(|place, _| is_measured(*place));
-        for (place, bytes) in places {
+        let mut used: BTreeSet<_> = self
+            .jobs
+            .values()
+            .filter_map(|job| job.output_place)
+            .collect();
+        used.insert(OutputPlace::Present);
+        let places = places.iter().filter(|(place, _)| used.contains(place));
+        space
+            .places
+            .retain(|place, _| places.clone().any(|(other, _)| other == place));
+        for (place, bytes) in places.clone() {
             let of_place = space.places.entry(*place).or_default();
             let text = of_place.take(*place, *bytes, reserve);
             self.effects.extend(text.map(Effect::Log));
@@ -128,11 +137,11 @@ impl Service {
             |job: &Job| job.is_guests() && job.is_output_retained && job.has_running_task();
         let space = &self.output_usage.space;
         for (id, job) in self.jobs.iter_mut().filter(|(_, job)| is_writer(job)) {
-            let Some(shortage) = space.shortage(job.output_place) else {
+            let place = job.output_place;
+            let Some(shortage) = place.and_then(|place| space.shortage(place)) else {
                 continue;
             };
             self.effects.push(Effect::MeasureOutput(*id));
-            job.held_output = 0;
             if !job.is_failing() && mem::replace(&mut job.told_shortage, shortage) != shortage {
                 let note = space_note("can write more", self.settings.output_reserve);
                 job.warn(*id, "exec", note, HELD_SEVERITY, &mut self.messages);
@@ -154,11 +163,11 @@ impl Service {
             return false;
         };
         for (id, job) in &self.jobs {
-            let (measured_in, growth) = job.output_growth;
-            let growth = growth.saturating_sub(job.held_output);
+            let held = job.held_output.in_period(space.period);
+            let growth = job.output_growth.in_period(space.period);
+            let growth = growth.saturating_sub(held);
             let is_writer = job.is_guests() && job.has_running_task();
-            let is_measured = job.output_place == place && measured_in == space.period;
-            if !is_measured || growth == 0 || !is_writer {
+            if job.output_place != Some(place) || growth == 0 || !is_writer {
                 continue;
             }
             total = total.saturating_add(growth);
@@ -192,13 +201,26 @@ impl Service {
         has_ended
     }
 
-    /// Handles the place of a job's output, if it is not that of new jobs' output.
+    /// Handles the place of a job's output.
     pub fn take_output_place(&mut self, id: JobId, place: OutputPlace) {
         if let Some(job) = self.jobs.get_mut(&id)
-            && mem::replace(&mut job.output_place, place) != place
+            && job.output_place.replace(place) != Some(place)
         {
-            job.output_growth = (0, 0);
+            job.output_growth = PeriodBytes::default();
+            job.held_output = PeriodBytes::default();
+            job.told_shortage = 0;
         }
+    }
+
+    /// Records output that a job had in flight while there was no room: it is no growth of this period.
+    pub(super) fn record_held_output(&mut self, id: JobId, bytes: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let place = job.output_place;
+        let period = place.map_or(0, |place| self.output_usage.space.period(place));
+        let most = job.held_output.in_period(period).max(bytes);
+        job.held_output = PeriodBytes::new(period, most);
     }
 
     /// Checks whether the user of a job is below its limit, by a new count if the sum is above it.
@@ -332,10 +354,10 @@ impl Service {
         } else {
             bytes.saturating_sub(before)
         };
-        let period = self.output_usage.space.period(job.output_place);
-        let (measured_in, written) = job.output_growth;
-        let written = if measured_in == period { written } else { 0 };
-        job.output_growth = (period, written.saturating_add(growth));
+        let place = *job.output_place.get_or_insert(OutputPlace::Present);
+        let period = self.output_usage.space.period(place);
+        let written = job.output_growth.in_period(period);
+        job.output_growth = PeriodBytes::new(period, written.saturating_add(growth));
         let (has_grown, is_failing) = (growth > 0, job.is_failing());
         let Some(guest) = job.guest else {
             return;

@@ -112,10 +112,7 @@ impl Service {
                 return;
             }
             Event::OutputHeld { job, bytes } => {
-                if let Some(job) = self.jobs.get_mut(&job) {
-                    job.held_output = bytes;
-                }
-                return;
+                return self.record_held_output(job, bytes);
             }
         };
         // After the list, an unknown job is one that the reaper could not forget.
@@ -125,7 +122,10 @@ impl Service {
             }
             return;
         }
-        let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
+        let job = self.jobs.entry(id).or_insert_with(|| Job {
+            output_place: None,
+            ..Job::new(None)
+        });
         job.presence = match task {
             Some(_) => Presence::Busy,
             None => Presence::Empty,

@@ -635,6 +635,36 @@ fn output_that_was_in_flight_without_room_does_not_end_its_job() {
 }
 
 #[test]
+fn output_that_was_in_flight_without_room_is_the_growth_of_one_period() {
+    let mut world = world_with_shortage(0);
+    let held = 16 * (1 << 20);
+    world.kernel.held.insert(JobId::new(1), held as u64);
+    write(&mut world, 1, held + FLOOR);
+    for _ in 0..601 {
+        pass_second(&mut world);
+    }
+    assert!(world.job(1).notes.is_empty());
+    write(&mut world, 1, held + FLOOR);
+    pass_second(&mut world);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
+fn the_most_output_in_flight_in_a_period_does_not_end_its_job() {
+    let mut world = world_with_shortage(0);
+    for held in [2 * FLOOR, FLOOR] {
+        world.kernel.held.insert(JobId::new(1), held as u64);
+        pass_second(&mut world);
+    }
+    write(&mut world, 1, 3 * FLOOR);
+    pass_second(&mut world);
+    assert!(world.job(1).notes.is_empty());
+    write(&mut world, 1, 1);
+    pass_second(&mut world);
+    assert_eq!(world.job(1).notes.len(), 1);
+}
+
+#[test]
 fn writers_are_compared_when_the_reaper_has_listed_what_was_in_flight() {
     let mut world = world_with_shortage(0);
     write(&mut world, 1, 2 * FLOOR);
@@ -646,7 +676,7 @@ fn writers_are_compared_when_the_reaper_has_listed_what_was_in_flight() {
     world.run();
     assert!(world.job(1).notes.is_empty());
     // The reaper ends without a response.
-    world.kernel.held.clear();
+    write(&mut world, 1, 1);
     world.advance(1.0);
     world.replace_reaper();
     world.run();
@@ -685,6 +715,39 @@ fn jobs_are_judged_by_the_file_system_of_their_output() {
         let low = format!("0 bytes are free for output{name}, 800 are reserved");
         assert!(world.logged[0].starts_with(&low), "{:?}", world.logged);
     }
+}
+
+#[test]
+fn a_job_of_an_earlier_service_is_judged_when_its_output_is_found() {
+    let former = OutputPlace::Former(7);
+    let mut world = world_with_reserve();
+    submit_as(&mut world, GUEST, 1);
+    world.former_spaces = vec![(former, u64::MAX)];
+    world.former_places.insert(1, former);
+    world.free_space = 0;
+    restart_service(&mut world);
+    // This job needs the free space, in the first second of the other job.
+    submit_as(&mut world, GUEST, 2);
+    assert_eq!(world.job(2).warnings.len(), 1);
+    pass_second(&mut world);
+    assert!(world.job(1).warnings.is_empty());
+    world.former_spaces = vec![(former, 0)];
+    pass_second(&mut world);
+    assert_eq!(world.job(1).warnings.len(), 1);
+    // Tasks that start later have theirs elsewhere. That is short of space for the first time, too.
+    world.former_places.clear();
+    pass_second(&mut world);
+    assert_eq!(world.job(1).warnings.len(), 2);
+}
+
+#[test]
+fn a_former_directory_without_output_of_a_job_is_not_reported() {
+    let mut world = world_with_reserve();
+    submit_as(&mut world, GUEST, 1);
+    world.former_spaces = vec![(OutputPlace::Former(7), 0)];
+    pass_second(&mut world);
+    assert_eq!(world.logged, Vec::<String>::new());
+    assert!(world.job(1).warnings.is_empty());
 }
 
 #[test]

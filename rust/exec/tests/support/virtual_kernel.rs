@@ -345,11 +345,8 @@ impl Kernel for VirtualKernel {
         self.reserve = reserve;
     }
 
-    fn held_output(&mut self) -> Vec<(JobId, u64)> {
-        self.held
-            .iter()
-            .map(|(job, bytes)| (*job, *bytes))
-            .collect()
+    fn take_held_output(&mut self) -> Vec<(JobId, u64)> {
+        std::mem::take(&mut self.held).into_iter().collect()
     }
 
     fn close_streams(&mut self, job: JobId) -> ClosedStreams {

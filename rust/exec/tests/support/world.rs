@@ -401,9 +401,9 @@ impl World {
             Effect::MeasureOutput(job) => {
                 let sizes = self.files.iter().filter(|((id, _), _)| *id == job.get());
                 let bytes = sizes.map(|(_, file)| file.len() as u64).sum();
-                if let Some(place) = self.former_places.get(&job.get()).copied() {
-                    self.service_mut().take_output_place(job, place);
-                }
+                let place = self.former_places.get(&job.get()).copied();
+                let place = place.unwrap_or(OutputPlace::Present);
+                self.service_mut().take_output_place(job, place);
                 self.service_mut().take_output_size(job, bytes);
             }
             Effect::MeasureSpace => {
