@@ -1,9 +1,10 @@
 //! The directories of retained output: that of new jobs, and others in which jobs have theirs that began under an earlier service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,46 +22,34 @@ const LIST_FILE: &str = "output-directories";
 #[derive(Debug)]
 pub(super) struct OutputDirectories {
     present: PathBuf,
-    former: Vec<(PathBuf, OutputPlace)>,
+    /// The directories of earlier services, whether they can be used now or not.
+    former: Vec<PathBuf>,
+    /// The jobs that may have output there.
+    earlier_jobs: BTreeSet<JobId>,
 }
 
 impl OutputDirectories {
-    /// Finds the directories of these jobs' output among those of earlier services, and records them with that of new jobs.
-    pub(super) fn new(service: &Path, present: PathBuf, jobs: &[JobId]) -> io::Result<Self> {
+    /// Reads the directories of earlier services, in which these jobs may have output, and records them with that of new jobs.
+    pub(super) fn new(service: &Path, present: PathBuf, earlier_jobs: BTreeSet<JobId>) -> Self {
         let list = service.join(LIST_FILE);
-        let recorded = match fs::read(&list) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            read => read?,
-        };
-        let own = fs::canonicalize(&present)?;
-        let device = fs::metadata(&own)?.dev();
         let mut former = Vec::new();
-        for path in recorded.split(|byte| *byte == 0) {
-            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-            let has_output = |job: &JobId| has_output(&path, *job);
-            let is_former = path.is_absolute() && path != own && jobs.iter().any(has_output);
-            // Another user may have made it since.
-            if !is_former || directory::open_private(&path).is_err() {
-                continue;
+        if let Err(error) = update(&list, &present, &mut former) {
+            // Output of jobs that continue may not be found. That is better than no service.
+            log(&format!("cannot update `{}`: {error}", list.display()));
+        }
+        if earlier_jobs.is_empty() {
+            former.clear();
+        }
+        for path in &former {
+            if let Err(error) = directory::open_private(path) {
+                log(&format!("output of running jobs may be missing: {error}"));
             }
-            let place = match fs::metadata(&path)?.dev() {
-                same if same == device => OutputPlace::Present,
-                other => OutputPlace::Former(other),
-            };
-            former.push((path, place));
         }
-        let mut bytes = Vec::new();
-        for path in former.iter().map(|(path, _)| path).chain([&own]) {
-            bytes.extend_from_slice(path.as_os_str().as_bytes());
-            bytes.push(0);
+        Self {
+            present,
+            former,
+            earlier_jobs,
         }
-        if bytes != recorded
-            && let Err(error) = replace(&list, &bytes)
-        {
-            // The next service may not find this directory. That is better than no service.
-            log(&format!("cannot write `{}`: {error}", list.display()));
-        }
-        Ok(Self { present, former })
     }
 
     /// The directory of new jobs' output.
@@ -68,26 +57,67 @@ impl OutputDirectories {
         &self.present
     }
 
-    /// The directory of a job's output, and where it is.
-    pub(super) fn of_job(&self, job: JobId) -> (&Path, OutputPlace) {
-        let mut former = self.former.iter();
-        let found = former.find(|(path, _)| has_output(path, job));
-        found.map_or(
-            (self.present.as_path(), OutputPlace::Present),
-            |(path, place)| (path.as_path(), *place),
-        )
+    /// The file of a job's stream.
+    pub(super) fn file(&self, job: JobId, stream: Stream) -> PathBuf {
+        let found = self.files(job, stream).next();
+        let path = found.map(|(path, ..)| path);
+        path.unwrap_or_else(|| retained_file(&self.present, job, stream))
+    }
+
+    /// The place of a job's output, and its size in all directories.
+    pub(super) fn measure(&self, job: JobId) -> (OutputPlace, u64) {
+        let (mut first, mut size) = (None::<OutputPlace>, 0_u64);
+        for stream in Stream::ALL {
+            for (_, place, bytes) in self.files(job, stream) {
+                first = Some(first.map_or(place, |first| first.min(place)));
+                size = size.saturating_add(bytes);
+            }
+        }
+        (first.unwrap_or(OutputPlace::Present), size)
+    }
+
+    /// The files of a job's stream, with place and size. That in the present directory is the first one: tasks that an earlier
+    /// service has not started write to it.
+    fn files(
+        &self,
+        job: JobId,
+        stream: Stream,
+    ) -> impl Iterator<Item = (PathBuf, OutputPlace, u64)> {
+        let former = self
+            .former
+            .iter()
+            .filter(move |_| self.earlier_jobs.contains(&job));
+        let directories = iter::once(&self.present).chain(former);
+        directories.filter_map(move |directory| {
+            let path = retained_file(directory, job, stream);
+            let bytes = fs::symlink_metadata(&path).ok()?.len();
+            Some((path, self.place(directory)?, bytes))
+        })
+    }
+
+    /// The file system of a directory; `None` if a former one cannot be used. Another user may have made it since.
+    fn place(&self, directory: &Path) -> Option<OutputPlace> {
+        if directory == self.present {
+            return Some(OutputPlace::Present);
+        }
+        let device = directory::open_private(directory)
+            .ok()?
+            .metadata()
+            .ok()?
+            .dev();
+        let is_present = fs::metadata(&self.present).is_ok_and(|present| present.dev() == device);
+        Some(if is_present {
+            OutputPlace::Present
+        } else {
+            OutputPlace::Former(device)
+        })
     }
 
     /// The free bytes of each file system.
     pub(super) fn free_space(&self) -> Vec<(OutputPlace, u64)> {
-        let present = (self.present.as_path(), OutputPlace::Present);
-        let former = self
-            .former
-            .iter()
-            .map(|(path, place)| (path.as_path(), *place));
-        let paths: BTreeMap<_, _> = former
-            .chain([present])
-            .map(|(path, place)| (place, path))
+        let directories = self.former.iter().chain([&self.present]);
+        let paths: BTreeMap<_, _> = directories
+            .filter_map(|path| Some((self.place(path)?, path)))
             .collect();
         let measured = paths.into_iter();
         measured
@@ -96,60 +126,157 @@ impl OutputDirectories {
     }
 }
 
+/// Reads the list, without directories that have been removed, and adds the present one to it.
+fn update(list: &Path, present: &Path, former: &mut Vec<PathBuf>) -> io::Result<()> {
+    let recorded = match fs::read(list) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let own = fs::canonicalize(present)?;
+    let paths = recorded.split(|byte| *byte == 0);
+    let paths = paths.map(|path| PathBuf::from(OsString::from_vec(path.to_vec())));
+    former.extend(paths.filter(|path| path.is_absolute() && *path != own && !is_removed(path)));
+    let mut bytes = Vec::new();
+    for path in former.iter().chain([&own]) {
+        bytes.extend_from_slice(path.as_os_str().as_bytes());
+        bytes.push(0);
+    }
+    if bytes == recorded {
+        return Ok(());
+    }
+    replace(list, &bytes)
+}
+
+/// Whether a directory has been removed. If its parent is missing too, a file system may not be mounted.
+fn is_removed(path: &Path) -> bool {
+    let is_missing = |error: io::Error| error.kind() == ErrorKind::NotFound;
+    fs::symlink_metadata(path).is_err_and(is_missing) && path.parent().is_some_and(Path::exists)
+}
+
 fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, contents)?;
     fs::rename(new, file)
 }
 
-fn has_output(directory: &Path, job: JobId) -> bool {
-    let mut streams = Stream::ALL.into_iter();
-    streams.any(|stream| retained_file(directory, job, stream).exists())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::DirBuilderExt;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
     use super::*;
 
-    #[test]
-    fn output_of_jobs_of_earlier_services_is_found_until_they_end() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let path = |name: &str| folder.path().join(name);
-        for name in ["service", "one", "two", "three"] {
+    /// The paths of private directories with these names in a folder.
+    fn make_directories<const N: usize>(folder: &Path, names: [&str; N]) -> [PathBuf; N] {
+        names.map(|name| {
+            let path = folder.join(name);
             let mut builder = fs::DirBuilder::new();
-            builder.mode(0o700).create(path(name)).expect("made");
-        }
+            builder.mode(0o700).create(&path).expect("made");
+            path
+        })
+    }
+
+    fn write(directory: &Path, job: JobId, stream: Stream, text: &str) {
+        fs::write(retained_file(directory, job, stream), text).expect("written");
+    }
+
+    const JOB: JobId = JobId::new(1);
+
+    #[test]
+    fn output_of_jobs_of_earlier_services_is_found() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [service, one, two, three] =
+            make_directories(folder.path(), ["service", "one", "two", "three"]);
         let jobs = [1, 2, 3].map(JobId::new);
-        let open = |name: &str, jobs: &[JobId]| {
-            let service = path("service");
-            OutputDirectories::new(&service, path(name), jobs).expect("readable")
+        let open = |present: &Path, jobs: &[JobId]| {
+            OutputDirectories::new(&service, present.into(), jobs.iter().copied().collect())
         };
-        let write = |name: &str, job: JobId| {
-            let file = retained_file(&path(name), job, Stream::Stdout);
-            fs::write(file, "text").expect("written");
+        let found = |directories: &OutputDirectories| {
+            jobs.map(|job| {
+                let file = directories.file(job, Stream::Stdout);
+                file.parent().expect("a directory").to_owned()
+            })
         };
-        open("one", &[]);
-        write("one", jobs[0]);
-        let second = open("two", &jobs[..1]);
-        assert_eq!(second.of_job(jobs[0]).0, path("one"));
-        assert_eq!(second.of_job(jobs[1]).0, path("two"));
-        assert_eq!(second.present(), path("two"));
-        write("two", jobs[1]);
+        open(&one, &[]);
+        write(&one, jobs[0], Stream::Stdout, "text");
+        let second = open(&two, &jobs[..1]);
+        assert_eq!(found(&second), [&one, &two, &two].map(PathBuf::from));
+        assert_eq!(second.present(), two);
+        write(&two, jobs[1], Stream::Stdout, "text");
         // They are on one file system.
         assert_eq!(second.free_space().len(), 1);
-        let third = open("three", &jobs[..2]);
-        let found = jobs.map(|job| third.of_job(job).0.to_owned());
-        assert_eq!(found, ["one", "two", "three"].map(path));
-        // A list that cannot be written ends no service.
-        let unwritable = path("service").join("output-directories.new");
+        assert_eq!(second.measure(jobs[0]), (OutputPlace::Present, 4));
+        // This service starts when the first job has ended, and does not forget its directory.
+        let third = open(&three, &jobs[1..2]);
+        assert_eq!(found(&third), [&three, &two, &three].map(PathBuf::from));
+        let third = open(&three, &jobs[..2]);
+        assert_eq!(found(&third), [&one, &two, &three].map(PathBuf::from));
+        let third = open(&three, &[]);
+        assert_eq!(found(&third), [&three, &three, &three].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_job_has_output_in_several_directories() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [service, one, two] = make_directories(folder.path(), ["service", "one", "two"]);
+        let open = |present: &Path| OutputDirectories::new(&service, present.into(), [JOB].into());
+        open(&one);
+        write(&one, JOB, Stream::Stdout, "one");
+        write(&one, JOB, Stream::Stderr, "");
+        let directories = open(&two);
+        write(&two, JOB, Stream::Stderr, "later");
+        assert_eq!(directories.measure(JOB).1, 8);
+        let files = Stream::ALL.map(|stream| directories.file(JOB, stream));
+        let expected = [(one, Stream::Stdout), (two, Stream::Stderr)];
+        let expected = expected.map(|(path, stream)| retained_file(&path, JOB, stream));
+        assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_used_is_looked_at_again() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [service, disk, two] = make_directories(folder.path(), ["service", "disk", "two"]);
+        let [one] = make_directories(&disk, ["one"]);
+        let open = |present: &Path| OutputDirectories::new(&service, present.into(), [JOB].into());
+        open(&one);
+        write(&one, JOB, Stream::Stdout, "one");
+        let is_found = |directories: &OutputDirectories| directories.measure(JOB).1 == 3;
+        let mode = |mode| fs::set_permissions(&one, fs::Permissions::from_mode(mode));
+        // Other users have access.
+        mode(0o755).expect("own");
+        let directories = open(&two);
+        assert!(!is_found(&directories));
+        mode(0o700).expect("own");
+        assert!(is_found(&directories));
+        // Its file system is not mounted.
+        let unmounted = folder.path().join("unmounted");
+        fs::rename(&disk, &unmounted).expect("renamed");
+        let directories = open(&two);
+        assert!(!is_found(&directories));
+        fs::rename(&unmounted, &disk).expect("renamed");
+        assert!(is_found(&directories));
+        assert!(is_found(&open(&two)));
+        // It is removed, and another one has the same name later.
+        let removed = folder.path().join("removed");
+        fs::rename(&one, &removed).expect("renamed");
+        open(&two);
+        fs::rename(&removed, &one).expect("renamed");
+        assert!(!is_found(&open(&two)));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_or_written_ends_no_service() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [service, one, two] = make_directories(folder.path(), ["service", "one", "two"]);
+        let open = |present: &Path| OutputDirectories::new(&service, present.into(), [JOB].into());
+        open(&one);
+        write(&one, JOB, Stream::Stdout, "one");
+        let unwritable = service.join("output-directories.new");
         fs::create_dir(&unwritable).expect("made");
-        assert_eq!(open("one", &jobs[..2]).present(), path("one"));
+        assert_eq!(open(&two).measure(JOB).1, 3);
         fs::remove_dir(&unwritable).expect("removed");
-        // The first job has ended.
-        let third = open("three", &jobs[1..2]);
-        assert_eq!(third.of_job(jobs[1]).0, path("two"));
-        assert_eq!(third.former.len(), 1);
+        let list = service.join(LIST_FILE);
+        fs::remove_file(&list).expect("removed");
+        fs::create_dir(&list).expect("made");
+        assert_eq!(open(&two).present(), two);
     }
 }

@@ -32,7 +32,7 @@ use crate::protocol::{Hello, Output, Request, TaskSpec};
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
     Chunk, DirectoryOwner, Effect, FileContent, GuestSettings, JobDirectory, JobFile, ReaderId,
-    Service, Settings, Stream, TaskContext, job_directory, pmi_socket, retained_file,
+    Service, Settings, Stream, TaskContext, job_directory, pmi_socket,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -171,9 +171,8 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     for name in [PMIX_DIRECTORY, JOB_DIRECTORIES] {
         remove_old_job_directories(&options.directory.join(name), &service);
     }
-    let known: Vec<_> = service.known_jobs().collect();
-    let outputs =
-        OutputDirectories::new(&options.directory, output.clone(), &known).map_err(failed)?;
+    let known = service.known_jobs().collect();
+    let outputs = OutputDirectories::new(&options.directory, output.clone(), known);
     service.register();
     let mut event_loop = EventLoop {
         server,
@@ -603,14 +602,9 @@ impl EventLoop {
                 }
             }
             Effect::MeasureOutput(job) => {
-                let (directory, place) = self.outputs.of_job(job);
-                let size = |stream| {
-                    let path = retained_file(directory, job, stream);
-                    fs::symlink_metadata(path).map_or(0, |file| file.len())
-                };
-                let sizes = Stream::ALL.into_iter().map(size);
+                let (place, bytes) = self.outputs.measure(job);
                 service.take_output_place(job, place);
-                service.take_output_size(job, sizes.fold(0, u64::saturating_add));
+                service.take_output_size(job, bytes);
             }
             Effect::MeasureSpace => {
                 service.take_free_space(&self.outputs.free_space(), now());
@@ -712,8 +706,7 @@ impl EventLoop {
                 return;
             }
             if let Some((reader, job, stream, offset)) = self.reads.pop_front() {
-                let (directory, _) = self.outputs.of_job(job);
-                let path = retained_file(directory, job, stream);
+                let path = self.outputs.file(job, stream);
                 service.take_output_chunk(reader, read_chunk(&path, offset));
             }
         }
