@@ -65,8 +65,8 @@ class Screen:
 
 
 @contextmanager
-def screen(instance, *args: str):
-    """Runs a command in a terminal of 30 rows and 100 columns."""
+def screen(instance, *args: str, stdin: int | None = None):
+    """Runs a command in a terminal of 30 rows and 100 columns, or with this standard input."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 30, 100, 0, 0))
     # Without it Ctrl-C and Ctrl-Z discard the output of the command that has not been read yet.
@@ -76,11 +76,11 @@ def screen(instance, *args: str):
     process = subprocess.Popen(
         [*PENSTOCK, *args],
         env={**os.environ, "PENSTOCK_URI": instance.uri},
-        stdin=slave,
+        stdin=slave if stdin is None else stdin,
         stdout=slave,
         stderr=slave,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0),
     )
     try:
         yield Screen(master, slave, process)
@@ -394,20 +394,34 @@ def test_a_job_that_has_not_started_outlives_the_end_of_attach(starting, options
         assert not any(event["name"] == "exception" for event in client.eventlog(parse(job)))
 
 
-def test_a_job_outlives_the_terminal_in_which_it_is_shown(local):
+@pytest.mark.parametrize("is_piped", [False, True])
+def test_a_job_outlives_the_terminal_in_which_it_is_shown(local, is_piped):
     with screen(local, "run", "sh", "-c", "echo ready; cat") as terminal:
         terminal.wait_for("ready")
         terminal.press("\x03\x1a")
         terminal.wait_for("detached")
         assert terminal.process.wait(HANG_S) == 0
     (job,) = active(local)
-    with screen(local, "attach", job) as terminal:
+    reader, writer = os.pipe()
+    with screen(local, "attach", job, stdin=reader if is_piped else None) as terminal:
+        os.close(reader)
         terminal.wait_for("ready\r\n")
         terminal.hang_up()
+        os.close(writer)
         assert terminal.process.wait(HANG_S) == 128 + signal.SIGHUP
     # Its input has not ended either.
     done = local.penstock("attach", job, stdin="later\n")
     assert (done.returncode, done.stdout) == (0, "ready\nlater\n")
+
+
+def test_attach_in_an_open_terminal_forwards_sighup(local):
+    script = "trap 'echo hung up; exit 3' HUP; echo ready; while :; do sleep 0.05; done"
+    (job,) = local.lines("submit", "sh", "-c", script)
+    with screen(local, "attach", job) as terminal:
+        terminal.wait_for("ready\r\n")
+        terminal.process.send_signal(signal.SIGHUP)
+        terminal.wait_for("hung up\r\n")
+        assert terminal.process.wait(HANG_S) == 3
 
 
 def _wait_for_prolog(client: Client, job: str) -> None:

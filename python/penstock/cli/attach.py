@@ -102,7 +102,8 @@ def main(args: argparse.Namespace) -> int:
         attachment.reads_input = has_terminal or takes_input
         attachment.has_terminal = has_terminal
         notice = pending_notice("attach", client.uri, args.id, is_raw=has_terminal)
-        with attachment.handling_signals(), notice:
+        opened = terminal.opened()
+        with opened as attachment.local_terminal, attachment.handling_signals(), notice:
             return attachment.run()
 
 
@@ -130,13 +131,13 @@ class Attachment:
         # A signal that came before there were jobs.
         self._early: int | None = None
         self._is_detached = False
-        # A terminal that has been closed is no terminal any longer.
-        self._has_local_terminal = terminal.is_terminal()
         self._task: int | None = None
         # By stream, what is left of labelled output when one task is chosen.
         self._selections: dict[str, TaskLines] = {}
         self.reads_input = False
         self.has_terminal = False
+        # The descriptor of a terminal whose end is no signal to the jobs.
+        self.local_terminal: int | None = None
         self.progress: Progress | None = None
         self.cancels_at_once = False
 
@@ -342,7 +343,7 @@ class Attachment:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _forward(self, number: int) -> None:
-        if number == signal.SIGHUP and self._has_local_terminal and not self._has_submitted:
+        if number == signal.SIGHUP and self._is_hung_up():
             self._leave(number)
         started = set(self._ids)
         with suppress(Error, OSError), Client(self._client.uri) as client:
@@ -362,8 +363,7 @@ class Attachment:
 
     def _is_hung_up(self) -> bool:
         """Whether the local terminal was closed, which is no end of the input of others' jobs."""
-        has_closed = self._has_local_terminal and not terminal.is_terminal()
-        return has_closed and not self._has_submitted
+        return self.local_terminal is not None and not os.isatty(self.local_terminal)
 
     def _leave(self, number: int) -> None:
         """Ends this process by a signal, and not the jobs, which others have submitted."""

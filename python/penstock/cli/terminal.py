@@ -30,6 +30,23 @@ def is_terminal() -> bool:
     return os.isatty(STDIN)
 
 
+@contextmanager
+def opened() -> Iterator[int | None]:
+    """A descriptor of the controlling terminal, or of standard input if that is one; None without.
+
+    It is no terminal any longer when that is closed.
+    """
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        yield STDIN if is_terminal() else None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def has_input() -> bool:
     """Whether standard input can have something to read: it is open, and not `/dev/null`."""
     try:
