@@ -401,8 +401,6 @@ def test_ended_jobs_of_a_guest_leave_space_for_the_output_of_others(make_small_s
         assert "owner" in site.penstock("purge", "--force", "--num-limit=0").stderr
     # The sum holds for the next instance, too.
     with make_small_site(limit=1000000) as site:
-        while site.penstock(*write).returncode == 0:
-            pass
         assert above in site.penstock(*write).stderr
         assert site.penstock(*write, guest=1).returncode == 0
 
@@ -475,36 +473,57 @@ def free_bytes(disk):
     return space.f_bavail * space.f_frsize
 
 
+def begin_writer(site, script):
+    """Starts a job in a directory that is shared with it. Returns the directory and the job."""
+    shared = site.folder / "shared"
+    shared.mkdir(exist_ok=True)
+    shared.chmod(0o777)
+    job = site.penstock("submit", "--cwd", str(shared), "sh", "-c", script).stdout.strip()
+    with Client(site.uri, timeout=60) as client:
+        events = client.eventlog(parse(job), follow=True)
+        assert any(event["name"] == "start" for event in events)
+    return shared, job
+
+
+def until(name):
+    """A command that ends when a file exists."""
+    return f"until test -e {name}; do sleep 0.05; done"
+
+
+def take_space(disk):
+    """Makes a file that leaves the reserve; returns its path."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:
+        taken = free_bytes(disk) - 4000000
+        os.posix_fallocate(file.fileno(), 0, taken - taken % 4096)
+    return ballast
+
+
+def await_condition(holds, text):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, text
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def blocked_writer(small_site, tmp_path):
     """A running job whose output has no room: it has 65536 bytes in its pipe, and is writing more.
 
     Yields the site, the job, and the file that takes the space.
     """
-    shared, ballast = small_site.folder / "shared", tmp_path / "disk" / "ballast"
-    shared.mkdir()
-    shared.chmod(0o777)
     script = (
-        "until test -e go; do sleep 0.05; done; head -c 65536 /dev/zero; touch written; "
+        f"{until('go')}; head -c 65536 /dev/zero; touch written; "
         "test -e end || exec head -c 300000 /dev/zero"
     )
-    words = ("--cwd", str(shared), "sh", "-c", script)
-    job = small_site.penstock("submit", *words).stdout.strip()
-    with Client(small_site.uri, timeout=60) as client:
-        events = client.eventlog(parse(job), follow=True)
-        assert any(event["name"] == "start" for event in events)
-    with ballast.open("wb") as file:
-        taken = free_bytes(tmp_path / "disk") - 4000000
-        os.posix_fallocate(file.fileno(), 0, taken - taken % 4096)
+    shared, job = begin_writer(small_site, script)
+    ballast = take_space(tmp_path / "disk")
 
     def write(*, is_all):
         if is_all:
             (shared / "end").touch()
         (shared / "go").touch()
-        deadline = time.monotonic() + 60
-        while not (shared / "written").exists():
-            assert time.monotonic() < deadline, "the pipe has room"
-            time.sleep(0.01)
+        await_condition((shared / "written").exists, "the pipe has room")
 
     return small_site, job, ballast, write
 
@@ -525,23 +544,33 @@ def test_a_writing_job_continues_when_there_is_space_for_its_output(blocked_writ
     assert stored.stat().st_size == 365536
 
 
-def test_output_that_was_held_does_not_end_its_job(blocked_writer, tmp_path):
-    site, job, ballast, write = blocked_writer
-    write(is_all=False)
-    with Client(site.uri, timeout=60) as client:
+def test_output_that_was_held_does_not_end_its_job(small_site, tmp_path):
+    """Of two writers, the other one has written more since there was room."""
+    script = (
+        f"{until('go')}; head -c 65536 /dev/zero; touch written; head -c 124000 /dev/zero; "
+        f"{until('exit')}"
+    )
+    shared, job = begin_writer(small_site, script)
+    _, other = begin_writer(small_site, f"{until('other')}; head -c 180000 /dev/zero; sleep 1000")
+    ballast = take_space(tmp_path / "disk")
+    (shared / "go").touch()
+    await_condition((shared / "written").exists, "the pipe has room")
+    with Client(small_site.uri, timeout=60) as client:
         events = client.eventlog(parse(job), follow=True)
         assert any(event["name"] == "exception" for event in events)
-    # The pipe is copied at once, and more. The rest has no room.
+    # The reaper looks at the pipe before it starts another job.
+    assert small_site.owner("run", "true").returncode == 0
+    # There is room for both, and it is a shortage still.
     with ballast.open("r+b") as file:
-        file.truncate(ballast.stat().st_size - 50 * 4096)
+        file.truncate(ballast.stat().st_size - 108 * 4096)
     stored = tmp_path / "disk" / "output" / f"{parse(job)}.stdout"
-    deadline = time.monotonic() + 60
-    while stored.stat().st_size <= 100000:
-        assert time.monotonic() < deadline, "there is room for it"
-        time.sleep(0.01)
-    ballast.unlink()
-    assert site.penstock("wait", job).returncode == 0
-    assert stored.stat().st_size == 365536
+    await_condition(lambda: stored.stat().st_size == 189536, "there is room for it")
+    (shared / "other").touch()
+    assert small_site.penstock("wait", other).returncode != 0
+    row = json.loads(small_site.owner("info", "--json", other).stdout)
+    assert row["reason"].startswith("exec: only the reserve of 4000000 bytes is free for output ")
+    (shared / "exit").touch()
+    assert small_site.penstock("wait", job).returncode == 0
 
 
 def test_output_without_room_is_dropped_at_the_end_of_its_job(blocked_writer, tmp_path):
