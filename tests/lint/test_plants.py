@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
+from tests.planted import run
 from tests.planted.run import VARIABLE, read_plants
 
 ROOT = Path(__file__).parents[2]
@@ -25,3 +27,19 @@ def test_no_source_has_a_planted_bug() -> None:
     paths = [*ROOT.glob("rust/**/*.rs"), *ROOT.glob("python/**/*.py"), *ROOT.glob("*/*.toml")]
     assert len(paths) > 100
     assert [path for path in paths if VARIABLE in path.read_text()] == []
+
+
+def test_the_program_is_built_where_it_is_executed(monkeypatch, tmp_path) -> None:
+    """`CARGO_TARGET_DIR` names another place, with another program."""
+    commands: list[list[str]] = []
+
+    def execute(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", execute)
+    monkeypatch.setattr(run, "TREE", tmp_path)
+    program = run.build([])
+    (command,) = commands
+    target = Path(command[command.index("--target-dir") + 1])
+    assert program.is_relative_to(target)

@@ -75,11 +75,14 @@ def build(plants: list[Plant]) -> Path:
     for plant in plants:
         path = TREE / plant.file
         path.write_text(plant.apply(path.read_text()))
+    target = TREE / "target"
     command = ["cargo", "build", "--profile", "checked", "--locked", "--package", "penstock-dst"]
+    # Not the directory that `CARGO_TARGET_DIR` names: it is the source's own.
+    command += ["--target-dir", str(target)]
     done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
-    return TREE / "target" / "checked" / "penstock-dst"
+    return target / "checked" / "penstock-dst"
 
 
 def execute(program: Path, plant: str, *options: str) -> subprocess.CompletedProcess[str]:
