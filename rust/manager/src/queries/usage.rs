@@ -93,7 +93,7 @@ impl Position {
     };
 }
 
-/// What is left of a slice.
+/// The rest of a slice.
 #[derive(Debug)]
 struct Slice {
     /// Additions to sums; the last job may make more.
