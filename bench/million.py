@@ -45,6 +45,8 @@ OPTIONS = ("--nodes", str(NODES), "--cores", str(CORES))
 URGENT_JOBS = 200
 # Jobs whose urgency is changed in one request.
 CHANGED_JOBS = 100_000
+# The most jobs of a measurement for a point of a curve, of which there are many.
+CURVE_COPIES = 20_000
 # Rows of a page of a list.
 PAGE_ROWS = 100
 CALLS = 20
@@ -506,7 +508,7 @@ def main() -> None:
     """Measures and prints the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000, help="pending jobs")
-    parser.add_argument("--copies", type=int, default=20_000, help="jobs that run to their end")
+    parser.add_argument("--copies", type=int, default=50_000, help="jobs that run to their end")
     parser.add_argument("--submissions", type=int, default=50_000, help="jobs submitted singly")
     parser.add_argument(
         "--depths", type=int, nargs="+", help="only the cost of a job behind each of these queues"
@@ -520,7 +522,7 @@ def main() -> None:
     load, cpus = os.getloadavg()[0], os.cpu_count()
     print(f"{args.jobs:,} pending jobs, {cpus} cpus, load average {load:.1f} at the start\n")
     if args.depths:
-        measure_depths(sorted(args.depths), args.copies)
+        measure_depths(sorted(args.depths), min(args.copies, CURVE_COPIES))
         return
     print("| work | figure | target | verdict |\n|---|---|---|---|", flush=True)
     if args.administration:
@@ -534,7 +536,7 @@ def main() -> None:
         measure_hyperqueue(args.jobs)
     if args.curves:
         print()
-        measure_curves(args.curves, args.jobs, args.copies)
+        measure_curves(args.curves, args.jobs, min(args.copies, CURVE_COPIES))
 
 
 if __name__ == "__main__":

