@@ -261,6 +261,13 @@ fn payloads_of_the_job_services_round_trip() {
     );
     round_trip::<job_list::ListResponse>(r#"{"jobs":[{"id":1}],"version":1}"#);
     round_trip::<job_list::ListIdRequest>(r#"{"id":1,"attrs":["name"]}"#);
+    round_trip::<job_list::UsageRequest>(
+        r#"{"by":["user","project"],"times":[0.0,1.5],"userid":5,"queues":["batch"]}"#,
+    );
+    let sum = r#""span":0,"jobs":2,"node_seconds":1.5,"core_seconds":3.0,"gpu_seconds":0.0"#;
+    round_trip::<job_list::UsageResponse>(&format!(
+        r#"{{"sums":[{{"userid":5,"bank":"a",{sum}}}]}}"#
+    ));
     round_trip::<job_list::ListIdResponse>(r#"{"job":{"id":1}}"#);
     round_trip::<job_list::UserResponse>(r#"{"job":{"userid":1000}}"#);
     round_trip::<job_list::ListAttrsResponse>(r#"{"attrs":["id","name"]}"#);

@@ -54,7 +54,7 @@ fn a_queue_gets_another_order_in_slices_with_requests_in_between() {
         assert!(ended.len() <= 2, "{ended:?}");
         send(&mut bench, "sched.prioritize", &json!({"jobs": [[3, 1]]}));
     }
-    assert!(slices > 2, "{slices}");
+    assert!(slices >= 2, "{slices}");
     // The pass is a call of its own.
     assert!(bench.scheduler.is_pass_due());
     bench.scheduler.schedule(1001.0);
