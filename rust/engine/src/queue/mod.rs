@@ -122,6 +122,9 @@ pub(crate) struct Queue {
     reordering: Option<Reordering>,
 }
 
+/// The cost of a class or a lane in another order, in keys.
+const CLASS_COST: usize = 4;
+
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
@@ -245,6 +248,104 @@ impl Queue {
             .classes_by_unit
             .remove(class.unit, Member { need, slot });
         group.unused.push(slot);
+    }
+
+    /// Moves the pending jobs of a queue, if there are any, to a group and an order, by [`reorder`](Self::reorder).
+    pub fn begin_reorder(&mut self, queue: QueueId, group: GroupId, order: Order) {
+        self.changes += 1;
+        if self.classes_of(queue) == 0 {
+            // Its next jobs are queued by the present options; an earlier change of these no longer holds.
+            if let Some(progress) = &mut self.reordering {
+                progress.queues.remove(&queue);
+            }
+            return;
+        }
+        let progress = self.reordering.get_or_insert_default();
+        progress.queues.insert(queue, (group, order));
+        // All are looked at again.
+        (progress.class, progress.is_in_class, progress.limit) = (0, false, None);
+    }
+
+    /// Whether [`reorder`](Self::reorder) has something to do.
+    pub fn is_reordering(&self) -> bool {
+        self.reordering.is_some()
+    }
+
+    /// Moves the next jobs to the new group and order of their queue, about `max`. Returns whether more are left.
+    pub fn reorder(&mut self, jobs: &mut Jobs, max: usize) -> bool {
+        let Some(mut progress) = self.reordering.take() else {
+            return false;
+        };
+        self.changes += 1;
+        let mut left = max;
+        while left > 0 {
+            if let Some(key) = progress.keys.remove_first() {
+                let priority = self.update_priority(jobs, key.handle(), progress.lane);
+                let key = Key::new(priority, key.id(), key.handle());
+                self.lanes[progress.lane.index()].keys.insert(key);
+                left -= 1;
+            } else if let Some(cost) = self.begin_lane(&mut progress) {
+                left = left.saturating_sub(cost);
+            } else {
+                return false;
+            }
+        }
+        self.reordering = Some(progress);
+        true
+    }
+
+    /// Ends with a lane, and begins with the next one or the next class. Returns the cost; `None` after the last
+    /// class.
+    fn begin_lane(&mut self, progress: &mut Reordering) -> Option<usize> {
+        let lane = std::mem::replace(&mut progress.lane, LaneId::NONE);
+        if lane != LaneId::NONE && self.lanes[lane.index()].jobs > 0 {
+            self.update_heads(lane);
+        }
+        let class = self.classes.get(progress.class)?;
+        let mut cost = 1;
+        if progress.is_in_class {
+            let next = class.lanes.next_after(progress.limit);
+            if let Some(next) = next.filter(|_| class.has_jobs()) {
+                progress.limit = Some(next.limit);
+                progress.lane = next.lane;
+                progress.keys = std::mem::take(&mut self.lanes[next.lane.index()].keys);
+                return Some(CLASS_COST);
+            }
+            progress.incomplete.remove(&progress.class);
+        } else if let Some((group, order)) = progress.queues.get(&class.queue)
+            && class.has_jobs()
+        {
+            if class.order != *order {
+                progress.incomplete.insert(progress.class);
+            }
+            self.move_class(ClassId::from_usize(progress.class), *group, *order);
+            if progress.incomplete.contains(&progress.class) {
+                progress.is_in_class = true;
+                return Some(CLASS_COST);
+            }
+            cost = CLASS_COST;
+        }
+        (progress.is_in_class, progress.limit) = (false, None);
+        progress.class += 1;
+        Some(cost)
+    }
+
+    /// Moves a class to a group, where it has not been tested yet, and to an order.
+    fn move_class(&mut self, index: ClassId, group: GroupId, order: Order) {
+        self.leave_group(index);
+        let class = &mut self.classes[index.index()];
+        (class.group, class.order) = (group, order);
+        class.failed = None;
+        class.possible = false;
+        self.join_group(index);
+    }
+
+    /// Removes a key that [`reorder`](Self::reorder) has taken out of its lane.
+    fn remove_former(&mut self, lane: LaneId, key: Key) {
+        let progress = self.reordering.as_mut();
+        if let Some(progress) = progress.filter(|progress| progress.lane == lane) {
+            progress.keys.remove(key);
+        }
     }
 
     fn open_lane(&mut self, class: ClassId, limit: f64) -> LaneId {

@@ -9,7 +9,6 @@ use core::arch::x86_64::{
 
 use crate::op::Op;
 use crate::run::{CHUNK_WORDS, Run};
-use crate::words::WORD_BITS;
 
 /// Runs whose masks are made at once.
 const LANES: usize = 8;
@@ -118,7 +117,8 @@ fn change(words: &mut [u64; CHUNK_WORDS], runs: &[Run], change: impl Fn(&mut u64
 
 /// The part of a run behind the first two words that it has bits of.
 fn behind_second_word(run: Run) -> Option<Run> {
-    let second = usize::from(run.lo) / WORD_BITS + 1;
-    let lo = u16::try_from((second + 1) * WORD_BITS).ok()?;
+    const WORD_BITS: u16 = 64;
+    let second = run.lo / WORD_BITS + 1;
+    let lo = (second + 1).checked_mul(WORD_BITS)?;
     (lo <= run.hi).then_some(Run { lo, hi: run.hi })
 }
