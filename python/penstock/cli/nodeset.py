@@ -19,6 +19,7 @@ from penstock.compat.ClusterShell.errors import (
 )
 from penstock.compat.ClusterShell.NodeSet import (
     NodeSet,
+    grouplist,
     set_std_group_resolver_config,
     std_group_resolver,
 )
@@ -223,6 +224,11 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _words_of_input() -> list[str]:
+    """The words of standard input; a line ends at its comment, as in ClusterShell."""
+    return [word for line in sys.stdin for word in line.partition("#")[0].split()]
+
+
 def _working_set(args: argparse.Namespace) -> Nodes:
     """The set that the operations make, from left to right."""
     empty: Nodes = RangeSet() if args.rangeset else NodeSet()
@@ -232,7 +238,7 @@ def _working_set(args: argparse.Namespace) -> Nodes:
     if not has_operand and not args.all and not args.list and not args.list_all:
         operations.insert(0, ("union", "-"))
     for name, text in operations:
-        words = sys.stdin.read().split() if text == "-" else text.splitlines()
+        words = _words_of_input() if text == "-" else text.splitlines()
         operand = empty.copy()
         operand.updaten(word for word in words if word.strip())
         if not nodes and name != "union":
@@ -312,7 +318,7 @@ def _groups(
             yield name, str(inside), f"{len(inside)}/{len(whole)}"
         return
     prefix = f"@{source}:" if source and not noprefix else "@"
-    for group in sorted(std_group_resolver().grouplist(source)):
+    for group in grouplist(source):
         if level == 1:
             yield (f"{prefix}{group}",)
         else:

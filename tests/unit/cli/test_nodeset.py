@@ -90,6 +90,16 @@ def test_standard_input(nodeset):
     assert nodeset("-f", stdin="n1 n2\nn3\n") == ["n[1-3]"]
     assert nodeset("-f", "-x", "n2", stdin="n[1-3]\n") == ["n[1,3]"]
     assert nodeset("-f", "n[1-9]", "-x", "-", stdin="n2\nn[4-8]\n") == ["n[1,3,9]"]
+    text = "n1 # the login node\n# all of it\nn[2-3]#x\n\n n4\n"
+    assert nodeset("-f", stdin=text) == ["n[1-4]"]
+    assert nodeset("-cR", stdin="1-3 # 5\n") == ["3"]
+
+
+def test_ranges_in_a_list_of_groups_are_expanded(nodeset, tmp_path):
+    configuration = "[racks]\nmap: echo $GROUP-n\nlist: echo rack[1-2]\n"
+    (tmp_path / "groups.conf").write_text(configuration)
+    assert nodeset("-l") == ["@rack1", "@rack2"]
+    assert nodeset("-ll") == ["@rack1 rack1-n", "@rack2 rack2-n"]
 
 
 def test_a_source_that_lists_no_groups(nodeset, capsys):

@@ -294,7 +294,9 @@ reverse: grep -w $NODE $CFGDIR/$SOURCE | sed 's/:.*//'
 """,
         file="gpu: n1 n2\ncpu: n[3-4]\n",
         again="x: y\n",
-        more__other_conf="[bulk]\nmapall: printf 'a: n[1-2]\\nb: n2\\n'\ncache_time: 60\n",
+        # $CFGDIR is the folder of the file that names it.
+        more__other_conf="[bulk]\nmapall: cat $CFGDIR/bulk\ncache_time: 60\n",
+        more__bulk="a: n[1-2]\nb: n2\n",
     )
     assert resolver.sources() == ["file", "again", "bulk"]
     assert str(NodeSet("@gpu,@again:x,@bulk:*", resolver=resolver)) == "n[1-2],y"

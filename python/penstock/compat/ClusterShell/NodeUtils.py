@@ -498,7 +498,7 @@ class GroupResolverConfig(GroupResolver):
         self._add_sections(config, cfgdir)
         confdirs = main.get("groupsdir", "") or main.get("confdir", "")
         for path in _files(confdirs, cfgdir, "*.conf"):
-            self._add_sections(_read_config([str(path)])[0], cfgdir)
+            self._add_sections(_read_config([str(path)])[0], str(path.parent))
         for path in _files(main.get("autodir", ""), cfgdir, "*.yaml"):
             for source in YAMLGroupLoader(str(path)):
                 self._add(source)
