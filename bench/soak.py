@@ -4,10 +4,11 @@ Simulated jobs pass through an instance in rounds, while one client lists jobs, 
 the job manager and inactive jobs are purged. Halfway the daemon is killed while jobs are running
 and others pending, and started again: each running job must complete. Then the jobs of real
 processes pass through an instance on the same state directory, in the same way. After each round it
-samples the daemon's memory, descriptors and disk, the ping that nine of ten do not exceed, and the
-longest one; writes them to `bench/curves` as text and SVG, and prints whether each but the longest
-ping is flat after the first tenth, by the slope of a line through the samples, and whether the
-longest ping is within its bound.
+samples the daemon's memory (the most during the round, and at rest after it), descriptors and disk,
+the ping that nine of ten do not exceed, and the longest one; writes them to `bench/curves` as text
+and SVG, and prints whether each but the longest ping is flat after the first tenth, by the slope of
+a line through the samples, and whether the longest ping is within its bound. After a round with a
+longer one it prints the longest of what could have delayed it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import multiprocessing
 import os
 import statistics
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,18 +42,32 @@ SIMULATED = ("--nodes", "1000", "--cores", "16")
 REAL = ("--exec", "local", "--any-state")
 # Inactive jobs that each round leaves: listings have something to list.
 LEFT_JOBS = 10_000
-SAMPLES_PER_PHASE = 100
+SAMPLES_PER_PHASE = 50
 # A series is flat if a line through the samples after the first tenth grows by at most this part of
 # its beginning, or by at most its floor.
 MAX_GROWTH = 0.05
 # By series: growth of this size is that of single pages, files and descriptors, or of the times of
 # processes, whatever the level is.
-FLOORS = {"memory_mb": 4.0, "descriptors": 2.0, "disk_mb": 8.0, "ping_ms": 1.0}
+FLOORS = {
+    "memory_mb": 4.0,
+    "peak_memory_mb": 4.0,
+    "descriptors": 2.0,
+    "disk_mb": 8.0,
+    "ping_ms": 1.0,
+}
 # The longest ping of a round is one sample of it, which varies too much for a slope. None after the
 # first tenth may be longer than others may wait for a request about many jobs.
 MAX_PING_MS = 50.0
 LONGEST_PING = "longest_ping_ms"
 SERIES = (*FLOORS, LONGEST_PING)
+# The daemon returns free memory to the system a second after a commit.
+REST_S = 2.0
+# By service: the histograms of its statistics of what delays a ping.
+DELAYS = {
+    "broker": ("rounds", "slices", "commits"),
+    "job-manager": ("checkpoints",),
+    "sched": ("passes",),
+}
 # The time that jobs run which are running when the daemon is killed.
 RUN_S = 5.0
 
@@ -68,16 +84,35 @@ def tree_size(directory: Path) -> int:
     return total
 
 
+class Pings(NamedTuple):
+    """What one process saw during a round.
+
+    Attributes:
+        times: of the pings, in seconds.
+        late_s: the time by which this process itself was at most late after a pause: the others
+            use all cores.
+    """
+
+    times: list[float]
+    late_s: float
+
+
+PAUSE_S = 0.01
+
+
 def ping(uri: str, pipe: Connection) -> None:
-    """Pings until the other end sends something; sends the times."""
-    times = []
+    """Pings until the other end sends something; sends what it saw."""
+    times: list[float] = []
+    late_s = 0.0
     with Client(uri) as client:
         pipe.send(None)
         # Two at least, for the quantiles.
         while len(times) < 2 or not pipe.poll():
             times.append(client.ping("job-manager"))
-            time.sleep(0.01)
-    pipe.send(times)
+            began = time.monotonic()
+            time.sleep(PAUSE_S)
+            late_s = max(late_s, time.monotonic() - began - PAUSE_S)
+    pipe.send(Pings(times, late_s))
 
 
 def list_jobs(uri: str, pipe: Connection) -> None:
@@ -108,17 +143,50 @@ def beside(work: Callable[[str, Connection], None], uri: str) -> Iterator[list[A
     process.join()
 
 
-def observed(uri: str, call: Callable[[], object]) -> tuple[float, float]:
-    """Calls a function while one process pings and another one lists.
-
-    Returns the time that nine of ten pings do not exceed, and the longest one, in seconds. A ping
-    waits for one slice of the job manager or for two, about as many each: the median would be now
-    the one, now the other.
-    """
+def observed(uri: str, call: Callable[[], object]) -> Pings:
+    """Calls a function while one process pings and another one lists."""
     with beside(list_jobs, uri), beside(ping, uri) as sent:
         call()
-    (times,) = sent
-    return statistics.quantiles(times, n=10, method="inclusive")[-1], max(times)
+    (pings,) = sent
+    assert isinstance(pings, Pings)
+    return pings
+
+
+Histograms = dict[str, dict[str, Any]]
+
+
+def durations(client: Client) -> Histograms:
+    """The histograms of what delays a ping, by name."""
+    return {
+        name: client.stats(service)[name] for service, names in DELAYS.items() for name in names
+    }
+
+
+def longest(before: Histograms, after: Histograms) -> str:
+    """The bounds of the longest duration of each histogram between two calls of `durations`."""
+    texts = []
+    for name, histogram in after.items():
+        counts = [
+            count - old
+            for count, old in zip(histogram["buckets"], before[name]["buckets"], strict=True)
+        ]
+        total = histogram["count"] - before[name]["count"]
+        bounds = [*histogram["le"], float("inf")]
+        bound = bounds[sum(count < total for count in counts)]
+        texts.append(f"{name} {bound * 1e3:g}" if total else f"{name} none")
+    return ", ".join(texts)
+
+
+def peak_memory(pid: int) -> int:
+    """The most memory that a process had since `clear_peak_memory`, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def clear_peak_memory(pid: int) -> None:
+    """Begins to measure the most memory of a process from now on (proc(5), `clear_refs`)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 class Spec(NamedTuple):
@@ -185,12 +253,27 @@ class Soak:
             client.queue_drain()
             client.purge(force=True, num_limit=LEFT_JOBS)
 
-        ping_s, longest_s = observed(self.uri, pass_through)
+        before = durations(client)
+        clear_peak_memory(pid)
+        times, late_s = observed(self.uri, pass_through)
         self.done += count
+        peak = peak_memory(pid) / 1e6
+        if max(times) * 1e3 > MAX_PING_MS:
+            print(
+                f"{self.done} jobs: longest ping {max(times) * 1e3:.0f} ms, the process that pings "
+                f"was late by {late_s * 1e3:.0f} ms; at most, in ms: "
+                f"{longest(before, durations(client))}",
+                file=sys.stderr,
+                flush=True,
+            )
+        time.sleep(REST_S)
         descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         memory, disk = rss(pid) / 1e6, tree_size(self.state) / 1e6
-        pings = (ping_s * 1e3, longest_s * 1e3)
-        self.samples.append((self.done, memory, descriptors, disk, *pings))
+        # A ping waits for one slice of the job manager or for two, about as many each: the median
+        # would be now the one, now the other.
+        ping_s = statistics.quantiles(times, n=10, method="inclusive")[-1]
+        pings = (ping_s * 1e3, max(times) * 1e3)
+        self.samples.append((self.done, memory, peak, descriptors, disk, *pings))
 
     def report(self, name: str, since: int) -> bool:
         """Writes the samples from one on; prints and returns whether all series are flat."""
