@@ -293,6 +293,10 @@ class TestResourceSet:
         assert kept.scheduling == {"graph": [1]}
         assert kept.copy_ranks("1").to_dict()["scheduling"] == {"graph": [1]}
         assert json.loads(kept.encode()) == kept.to_dict() == document
+        assert kept == left_out
+        for other in (kept.copy(), kept.union(left_out), kept.diff(left_out.copy_ranks("0"))):
+            assert other.impl.scheduling == {"graph": [1]}
+        assert left_out.union(kept).scheduling is None
         empty = ResourceSet()
         empty.scheduling = {"graph": []}
         assert ResourceSet(empty.encode(), keep_scheduling=True).scheduling == {"graph": []}
