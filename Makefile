@@ -28,8 +28,9 @@ export PROPTEST_RNG_SEED := $(SEED)
 
 test-rust:
 	cargo test --workspace --exclude penstock-py --locked
-	PENSTOCK_SIMD=avx2 cargo test --package penstock-idset --locked
-	PENSTOCK_SIMD=baseline cargo test --package penstock-idset --locked
+	for level in avx512 avx2 baseline; do PENSTOCK_SIMD=$$level; export PENSTOCK_SIMD; \
+		cargo test --package penstock-idset --locked --quiet --lib in_use -- --nocapture && \
+		cargo test --package penstock-idset --locked || exit; done
 
 # Half of the tests' time is that of other processes, for which they wait.
 WORKERS := $(shell cpus=$$(nproc); echo $$((cpus < 8 ? 2 * cpus : 16)))

@@ -47,6 +47,7 @@ __all__ = [
     "ROLE_OWNER",
     "ROLE_USER",
     "ROUTE",
+    "SIMD_LEVEL",
     "STREAMING",
     "SUBMIT_WAITABLE",
     "TOPIC",
@@ -132,6 +133,7 @@ __all__ = [
 ]
 
 HAS_CHECKS: Final[bool]
+SIMD_LEVEL: Final[Literal["baseline", "avx2", "avx512"] | None]
 __version__: str
 
 def return_memory() -> None: ...

@@ -208,7 +208,7 @@ RUST_MODULES = {
     "exec/src/linux/": "the real kernel of the execution service and the reaper",
     "exec/src/exec_main.rs": "a program",
     "exec/src/main.rs": "a program",
-    "idset/src/wide.rs": "the vector instructions to be tested",
+    "idset/src/level.rs": "the vector instructions to be tested",
     "imp/src/": "a program that becomes the task",
     "pmix/src/peer.rs": "the daemon's end of a PMIx server's connection",
     "pmix/src/server/": "a program",

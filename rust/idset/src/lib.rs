@@ -33,6 +33,8 @@ mod edit;
 mod error;
 mod iter;
 mod lenient;
+#[cfg(feature = "std")]
+mod level;
 mod op;
 mod ops;
 mod run;
@@ -47,6 +49,8 @@ mod words;
 pub use error::Error;
 pub use iter::{Iter, Ranges};
 pub use lenient::Mended;
+#[cfg(feature = "std")]
+pub use level::{LevelError, simd_level};
 pub use set::IdSet;
 
 use set::{Form, INLINE_IDS};

@@ -18,59 +18,11 @@ mod runs;
 
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
-#[cfg(all(feature = "std", target_arch = "x86_64"))]
-use std::sync::OnceLock;
 
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+use crate::level::Level;
 use crate::op::Op;
 use crate::run::{CHUNK_WORDS, Run};
-
-/// The vector instructions of a processor.
-#[cfg(all(feature = "std", target_arch = "x86_64"))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Baseline,
-    /// 256 bits at once.
-    Avx2,
-    /// 512 bits at once, and instructions that count their bits and compress their lanes of 16 bits.
-    Avx512,
-}
-
-#[cfg(all(feature = "std", target_arch = "x86_64"))]
-impl Level {
-    /// The environment variable with the highest level to use: `baseline`, `avx2` or `avx512`.
-    const VARIABLE: &str = "PENSTOCK_SIMD";
-
-    /// The level of this processor.
-    fn of_processor() -> Self {
-        let avx2 = std::is_x86_feature_detected!("avx2")
-            && std::is_x86_feature_detected!("bmi1")
-            && std::is_x86_feature_detected!("bmi2")
-            && std::is_x86_feature_detected!("sse4.2")
-            && std::is_x86_feature_detected!("popcnt");
-        if avx2
-            && std::is_x86_feature_detected!("avx512f")
-            && std::is_x86_feature_detected!("avx512bw")
-            && std::is_x86_feature_detected!("avx512vl")
-            && std::is_x86_feature_detected!("avx512vpopcntdq")
-            && std::is_x86_feature_detected!("avx512vbmi2")
-        {
-            return Self::Avx512;
-        }
-        if avx2 { Self::Avx2 } else { Self::Baseline }
-    }
-
-    fn current() -> Self {
-        static CURRENT: OnceLock<Level> = OnceLock::new();
-        *CURRENT.get_or_init(|| {
-            let limit = match std::env::var(Self::VARIABLE).as_deref() {
-                Ok("baseline") => Self::Baseline,
-                Ok("avx2") => Self::Avx2,
-                _ => Self::Avx512,
-            };
-            Self::of_processor().min(limit)
-        })
-    }
-}
 
 /// Declares a function that calls the variant of `$body` for the current level.
 macro_rules! by_level {

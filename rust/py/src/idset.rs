@@ -1,9 +1,11 @@
 //! `IDset`: a Python set of ids.
 #![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
 
+use std::ffi::CString;
+
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyKeyError};
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
@@ -329,5 +331,16 @@ impl PyIdSet {
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyIdSet>()?;
-    module.add_class::<PyFrozenIdSet>()
+    module.add_class::<PyFrozenIdSet>()?;
+    let level = match penstock_idset::simd_level() {
+        Ok(level) => Some(level),
+        Err(error) => {
+            let text = CString::new(error.to_string())?;
+            let category = module.py().get_type::<PyRuntimeWarning>();
+            PyErr::warn(module.py(), &category, &text, 1)?;
+            None
+        }
+    };
+    // The vector instructions in use, none if the environment does not name them.
+    module.add("SIMD_LEVEL", level)
 }
