@@ -2,8 +2,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::body::Body;
+use crate::body::{Body, Counted, words_up_to};
 use crate::op::Op;
+use crate::pieces::{MAX_IDS_AS_RUNS, Pieces};
 use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
 use crate::wide;
 use crate::words;
@@ -15,26 +16,37 @@ const MAX_COMPARED_IDS: usize = 128;
 /// The ratio of the numbers of ids of the right and of the left operand, above which each left one is searched for in the right.
 const MAX_LOOKUP_FACTOR: usize = 32;
 
+/// Runs of one operand up to which the other's ids are kept or changed piece by piece.
+const MAX_FEW_RUNS: usize = 8;
+/// Ids up to which each is searched for in the other operand's runs; for more, a bitmap of the runs is faster.
+const MAX_SEARCHED_IDS: usize = 16;
+
+/// All words of a chunk.
+static ALL_WORDS: [u64; CHUNK_WORDS] = [u64::MAX; CHUNK_WORDS];
+
 impl Op {
     /// Applies the operation. The result and how many ids it has; none if it has none.
-    pub(crate) fn apply(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
-        match (left, right) {
+    pub(crate) fn apply(self, left: Counted<'_>, right: Counted<'_>) -> Option<(Body, u32)> {
+        match (left.body, right.body) {
             (Body::Full, Body::Full) => self.keeps(true, true).then_some((Body::Full, CHUNK_IDS)),
-            (Body::Full, other) => match self {
-                Self::Union => Some((Body::Full, CHUNK_IDS)),
-                Self::Intersection => Some((other.clone(), other.count())),
-                Self::Difference | Self::SymmetricDifference => self.with_full(other),
-            },
-            (other, Body::Full) => match self {
-                Self::Union => Some((Body::Full, CHUNK_IDS)),
-                Self::Intersection => Some((other.clone(), other.count())),
-                Self::Difference => None,
-                Self::SymmetricDifference => self.with_full(other),
-            },
-            (Body::Bits(a), Body::Bits(b)) => {
-                let (words, count) = wide::combined(self, a, b);
-                Some((Body::from_words(words, count)?, count))
+            (Body::Full, other) | (other, Body::Full) if self == Self::Intersection => {
+                Some((other.clone(), left.count.min(right.count)))
             }
+            (Body::Full, _) | (_, Body::Full) if self == Self::Union => {
+                Some((Body::Full, CHUNK_IDS))
+            }
+            (_, Body::Full) if self == Self::Difference => None,
+            (Body::Full, Body::Bits(words)) | (Body::Bits(words), Body::Full) => {
+                bits_body(wide::combined(Self::Difference, &ALL_WORDS, words))
+            }
+            (Body::Full, Body::Ids(ids)) | (Body::Ids(ids), Body::Full)
+                if ids.len() > MAX_IDS_AS_RUNS =>
+            {
+                let mut words = ALL_WORDS.to_vec();
+                wide::change_ids(Self::Difference, &mut words, ids);
+                bits_body((words, CHUNK_IDS - left.count.min(right.count)))
+            }
+            (Body::Bits(a), Body::Bits(b)) => bits_body(wide::combined(self, a, b)),
             (Body::Ids(a), Body::Ids(b))
                 if matches!(self, Self::Union | Self::SymmetricDifference) =>
             {
@@ -43,48 +55,72 @@ impl Op {
             (Body::Ids(a), Body::Ids(b)) if a.len() >= b.len() / MAX_LOOKUP_FACTOR => {
                 counted(wide::merged(self, a, b).unwrap_or_else(|| self.filter(a, b)))
             }
+            (left, right) => self.apply_mixed(left, right),
+        }
+    }
+
+    /// The same for other pairs of forms.
+    fn apply_mixed(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
+        if let Some(runs) = few_runs(right) {
+            return Pieces::new(|in_run, in_other| self.keeps(in_other, in_run)).apply(runs, left);
+        }
+        if let Some(runs) = few_runs(left) {
+            return Pieces::new(|in_run, in_other| self.keeps(in_run, in_other)).apply(runs, right);
+        }
+        match (left, right) {
             (Body::Ids(ids), other) if matches!(self, Self::Intersection | Self::Difference) => {
-                let wanted = self == Self::Intersection;
-                ids_body(ids.iter().filter(|&&id| other.contains(id) == wanted))
+                counted(self.select(ids, other))
             }
             (other, Body::Ids(ids)) if self == Self::Intersection => {
-                ids_body(ids.iter().filter(|&&id| other.contains(id)))
+                counted(self.select(ids, other))
             }
             (Body::Runs(a), Body::Runs(b)) if a.len() + b.len() <= MAX_MERGED_RUNS => {
                 let runs = self.sweep(a, b);
                 let count = runs.iter().map(|run| run.count()).sum();
                 (count > 0).then(|| (Body::from_runs(&runs, count), count))
             }
-            _ => self.through_words(left, right),
+            (left, right) => self.through_words(left, right),
         }
     }
 
-    /// The difference of all ids of a chunk and some, which is their symmetric difference too.
-    fn with_full(self, other: &Body) -> Option<(Body, u32)> {
-        match other {
-            Body::Runs(_) => self.apply(&Body::Runs(vec![Run::ALL]), other),
-            _ => self.through_words(&Body::Full, other),
-        }
-    }
-
-    /// On a bitmap of the left chunk, or of the right one where the order does not matter and that is one already.
+    /// On a bitmap of the left operand, or of the right one where the order does not matter and that is one already.
     fn through_words(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         let swap = matches!(right, Body::Bits(_)) && self != Self::Difference;
         let (left, right) = if swap { (right, left) } else { (left, right) };
-        let mut words = left.to_words();
-        let whole = words.first_chunk_mut::<CHUNK_WORDS>()?;
-        let count = match right {
-            Body::Runs(runs) if self != Self::Intersection => {
-                wide::combine_runs(self, whole, runs);
-                wide::count(whole)
+        match (left, right) {
+            (Body::Bits(words), Body::Runs(_)) if self == Self::Intersection => {
+                bits_body(wide::combined(self, words, &right.mask()))
+            }
+            (_, Body::Bits(words)) => {
+                let mask = &left.mask()[..words_up_to(left.last())];
+                bits_body(wide::combined(self, mask, words))
+            }
+            (_, Body::Runs(_)) if self == Self::Intersection => {
+                bits_body(wide::combined(self, &left.mask(), &right.mask()))
             }
             _ => {
-                let mut others = [0; CHUNK_WORDS];
-                right.write(&mut others);
-                wide::combine(self, whole, &others)
+                let mut words = left.to_words(words_up_to(left.last().max(right.last())));
+                match right {
+                    Body::Ids(ids) => wide::change_ids(self, &mut words, ids),
+                    Body::Runs(runs) => wide::combine_runs(self, &mut words, runs),
+                    Body::Full | Body::Bits(_) => {}
+                }
+                let count = wide::count(&words);
+                bits_body((words, count))
             }
-        };
-        Some((Body::from_words(words, count)?, count))
+        }
+    }
+
+    /// The ids that belong to the intersection with another operand that are no ids, or to the difference from it.
+    fn select(self, ids: &[u16], other: &Body) -> Vec<u16> {
+        match other {
+            Body::Bits(words) => wide::select(self, ids, words),
+            _ if ids.len() > MAX_SEARCHED_IDS => wide::select(self, ids, &other.mask()),
+            _ => {
+                let is_kept = |id: &u16| self.keeps(true, other.contains(*id));
+                ids.iter().copied().filter(is_kept).collect()
+            }
+        }
     }
 
     /// The ids of the left operand that belong to the result, for an intersection or a difference.
@@ -180,10 +216,17 @@ fn counted(ids: Vec<u16>) -> Option<(Body, u32)> {
     Some((Body::from_ids(ids)?, count))
 }
 
-fn ids_body<'a>(ids: impl Iterator<Item = &'a u16>) -> Option<(Body, u32)> {
-    let ids: Vec<u16> = ids.copied().collect();
-    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
-    (count > 0).then_some((Body::Ids(ids), count))
+fn bits_body((words, count): (Vec<u64>, u32)) -> Option<(Body, u32)> {
+    Some((Body::from_words(words, count)?, count))
+}
+
+/// The runs of a chunk that has a few of them.
+fn few_runs(body: &Body) -> Option<&[Run]> {
+    match body {
+        Body::Full => Some(&[Run::ALL]),
+        Body::Runs(runs) if runs.len() <= MAX_FEW_RUNS => Some(runs),
+        _ => None,
+    }
 }
 
 /// Whether two chunks have an id in common.
@@ -210,7 +253,7 @@ pub(crate) fn is_subset(left: &Body, right: &Body) -> bool {
         (Body::Ids(ids), other) => ids.iter().all(|&id| other.contains(id)),
         (Body::Full, other) => other.count() == CHUNK_IDS,
         (Body::Runs(runs), other) => runs.iter().all(|&run| other.count_in(run) == run.count()),
-        (other, Body::Runs(_) | Body::Ids(_)) => Op::Difference.apply(other, right).is_none(),
+        (other, Body::Runs(_) | Body::Ids(_)) => Op::Difference.apply_mixed(other, right).is_none(),
     }
 }
 
@@ -222,5 +265,123 @@ pub(crate) fn is_equal(left: &Body, right: &Body) -> bool {
         (Body::Runs(a), Body::Runs(b)) => wide::is_same_runs(a, b),
         (Body::Full, Body::Full) => true,
         _ => is_subset(left, right),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::body::runs_of;
+
+    const OPS: [Op; 4] = [
+        Op::Union,
+        Op::Intersection,
+        Op::Difference,
+        Op::SymmetricDifference,
+    ];
+
+    /// The ids of a bitmap in each form, whether that suits them or not.
+    fn forms(words: &[u64]) -> Vec<Body> {
+        let ids: Vec<u16> = (0..=u16::MAX)
+            .filter(|&id| words::contains(words, id.into()))
+            .collect();
+        let Some(&last) = ids.last() else {
+            return Vec::new();
+        };
+        let mut forms = vec![
+            Body::Runs(runs_of(&ids)),
+            Body::Bits(words[..words_up_to(last)].to_vec()),
+        ];
+        if ids.len() == CHUNK_IDS as usize {
+            forms.push(Body::Full);
+        }
+        forms.push(Body::Ids(ids));
+        forms
+    }
+
+    /// Ids of runs of some number and length, up to some id.
+    fn bitmaps() -> impl Strategy<Value = Vec<u64>> {
+        let most = prop_oneof![Just(200_u16), Just(9000), Just(u16::MAX)];
+        let shape = prop_oneof![
+            Just((1, u16::MAX)),
+            Just((6, 3000)),
+            Just((400, 30)),
+            Just((900, 1))
+        ];
+        (most, shape, any::<bool>()).prop_flat_map(|(most, (number, longest), ends)| {
+            vec((0..=most, 1..=longest), 0..=number).prop_map(move |runs| {
+                let mut words = std::vec![0; CHUNK_WORDS];
+                for (lo, len) in runs {
+                    words::set(&mut words, lo.into(), lo.saturating_add(len - 1).into());
+                }
+                if ends {
+                    words[0] |= 1;
+                    words[CHUNK_WORDS - 1] |= 1 << 63;
+                }
+                words
+            })
+        })
+    }
+
+    fn check(left: &[u64], right: &[u64]) {
+        let combined = |op: Op| -> Vec<u64> {
+            left.iter()
+                .zip(right)
+                .map(|(&a, &b)| op.word(a, b))
+                .collect()
+        };
+        let is_disjoint = combined(Op::Intersection).iter().all(|&word| word == 0);
+        let is_inside = combined(Op::Difference).iter().all(|&word| word == 0);
+        let (lefts, rights) = (forms(left), forms(right));
+        let pairs = || {
+            lefts
+                .iter()
+                .flat_map(|a| rights.iter().map(move |b| (a, b)))
+        };
+        for op in OPS {
+            let expected = combined(op);
+            let ones: u32 = expected.iter().map(|word| word.count_ones()).sum();
+            for (a, b) in pairs() {
+                let [a, b] = [a, b].map(|body| Counted {
+                    body,
+                    count: body.count(),
+                });
+                let made = op.apply(a, b);
+                assert_eq!(made.as_ref().map_or(0, |made| made.1), ones, "{op:?}");
+                let words =
+                    made.map_or_else(|| vec![0; CHUNK_WORDS], |made| made.0.to_words(CHUNK_WORDS));
+                assert!(words == expected, "{op:?} of {:?} and {:?}", a.body, b.body);
+            }
+        }
+        for (a, b) in pairs() {
+            assert_eq!(intersects(a, b), !is_disjoint);
+            assert_eq!(is_subset(a, b), is_inside);
+            assert!(a.count() != b.count() || is_equal(a, b) == (left == right));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn operations_on_all_pairs_of_forms_are_those_of_bitmaps(left in bitmaps(), right in bitmaps()) {
+            check(&left, &right);
+        }
+    }
+
+    #[test]
+    fn operations_with_all_ids_are_those_of_bitmaps() {
+        let all = vec![u64::MAX; CHUNK_WORDS];
+        let even = vec![0x5555_5555_5555_5555; CHUNK_WORDS];
+        let mut one = vec![0; CHUNK_WORDS];
+        one[700] = 1 << 9;
+        let others = one.iter().map(|word| !word).collect();
+        for other in [&all, &even, &one, &others] {
+            check(&all, other);
+            check(other, &all);
+        }
     }
 }

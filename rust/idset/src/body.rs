@@ -20,6 +20,13 @@ pub(crate) enum Body {
     Bits(Vec<u64>),
 }
 
+/// A body and how many ids it has.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted<'a> {
+    pub(crate) body: &'a Body,
+    pub(crate) count: u32,
+}
+
 #[expect(
     clippy::cast_possible_truncation,
     reason = "bits of a chunk have 16 bits"
@@ -29,12 +36,12 @@ fn low(bit: usize) -> u16 {
     bit as u16
 }
 
-fn words_up_to(id: u16) -> usize {
+pub(crate) fn words_up_to(id: u16) -> usize {
     usize::from(id) / WORD_BITS + 1
 }
 
 /// The runs of ascending ids.
-fn runs_of(ids: &[u16]) -> Vec<Run> {
+pub(crate) fn runs_of(ids: &[u16]) -> Vec<Run> {
     ids.chunk_by(|a, b| a + 1 == *b)
         .map(|run| Run {
             lo: run[0],
@@ -312,41 +319,38 @@ impl Body {
         }
     }
 
-    /// Sets the bits of the ids in a bitmap of the whole chunk.
-    pub(crate) fn write(&self, to: &mut [u64; CHUNK_WORDS]) {
+    /// Sets the bits of the ids in a bitmap that is long enough for them.
+    fn write(&self, to: &mut [u64]) {
         match self {
             Self::Full => to.fill(u64::MAX),
-            Self::Ids(ids) => {
-                for &id in ids {
-                    words::add(to, id.into());
-                }
-            }
-            Self::Runs(runs) => {
-                wide::combine_runs(Op::Union, to, runs);
-            }
+            Self::Ids(ids) => wide::change_ids(Op::Union, to, ids),
+            Self::Runs(runs) => wide::combine_runs(Op::Union, to, runs),
             Self::Bits(words) => to[..words.len()].copy_from_slice(words),
         }
     }
 
-    /// The bitmap of the whole chunk.
-    pub(crate) fn to_words(&self) -> Vec<u64> {
+    /// The bitmap of the whole chunk, for a moment.
+    pub(crate) fn mask(&self) -> [u64; CHUNK_WORDS] {
+        let mut words = [0; CHUNK_WORDS];
+        self.write(&mut words);
+        words
+    }
+
+    /// The bitmap, of `len` words, which is long enough.
+    pub(crate) fn to_words(&self, len: usize) -> Vec<u64> {
         if let Self::Bits(words) = self {
-            let mut whole = Vec::with_capacity(CHUNK_WORDS);
+            let mut whole = Vec::with_capacity(len);
             whole.extend_from_slice(words);
-            whole.resize(CHUNK_WORDS, 0);
+            whole.resize(len, 0);
             return whole;
         }
-        let mut whole = vec![0; CHUNK_WORDS];
-        if let Some(words) = whole.first_chunk_mut() {
-            self.write(words);
-        }
+        let mut whole = vec![0; len];
+        self.write(&mut whole);
         whole
     }
 
     fn to_bits(&self) -> Self {
-        let mut words = [0; CHUNK_WORDS];
-        self.write(&mut words);
-        Self::Bits(words[..words_up_to(self.last())].to_vec())
+        Self::Bits(self.to_words(words_up_to(self.last())))
     }
 
     fn to_runs(&self) -> Vec<Run> {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use crate::algebra;
-use crate::body::Body;
+use crate::body::{Body, Counted};
 use crate::op::Op;
 use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
 
@@ -77,6 +77,13 @@ impl Chunk {
 
     pub(crate) fn len(&self) -> u64 {
         u64::from(self.count) * u64::from(self.last - self.key + 1)
+    }
+
+    fn counted(&self) -> Counted<'_> {
+        Counted {
+            body: &self.body,
+            count: self.count,
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -460,7 +467,7 @@ impl Chunks {
         for pair in Pairs::new(left, right, op) {
             match (pair.left, pair.right) {
                 (Some(a), Some(b)) => {
-                    if let Some((body, count)) = op.apply(&a.body, &b.body) {
+                    if let Some((body, count)) = op.apply(a.counted(), b.counted()) {
                         result.push(Chunk {
                             last: pair.last,
                             ..Chunk::with_count(pair.key, body, count)

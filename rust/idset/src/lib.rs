@@ -37,6 +37,7 @@ mod lenient;
 mod level;
 mod op;
 mod ops;
+mod pieces;
 mod run;
 #[cfg(feature = "serde")]
 mod serde;

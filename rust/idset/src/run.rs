@@ -28,14 +28,13 @@ impl Run {
         u32::from(self.hi - self.lo) + 1
     }
 
-    /// Applies `change(word, mask)` to every word of a chunk's bitmap that has bits of the run. A mask of zero must change
-    /// nothing.
+    /// Applies `change(word, mask)` to every word of a bitmap that has bits of the run. A mask of zero must change nothing.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "compiled into each caller for its instructions"
     )]
-    pub(crate) fn change(self, words: &mut [u64; CHUNK_WORDS], change: impl Fn(&mut u64, u64)) {
+    pub(crate) fn change(self, words: &mut [u64], change: impl Fn(&mut u64, u64)) {
         let (lo, hi) = (usize::from(self.lo), usize::from(self.hi));
         let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
         let from = u64::MAX << (lo % WORD_BITS);

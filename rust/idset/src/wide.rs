@@ -108,13 +108,17 @@ by_level! {
         = combine_into_any
 }
 
-by_level! {
-    /// Replaces `left` by the combination of two bitmaps of one length, and counts its bits.
-    fn combine(op: Op, left: &mut [u64], right: &[u64]) -> u32 = combine_any
+/// Replaces a bitmap, which is long enough for the runs, by its combination with them; not by an intersection.
+pub(crate) fn combine_runs(op: Op, words: &mut [u64], runs: &[Run]) {
+    if let Some(whole) = words.first_chunk_mut() {
+        combine_runs_of_chunk(op, whole, runs);
+    } else {
+        combine_runs_of_some(op, words, runs);
+    }
 }
 
-/// Replaces the bitmap of a chunk by its combination with runs; not by an intersection.
-pub(crate) fn combine_runs(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
+/// The same for the bitmap of a whole chunk.
+fn combine_runs_of_chunk(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
     #[cfg(all(feature = "std", target_arch = "x86_64"))]
     if Level::current() == Level::Avx512 {
         // SAFETY: the processor has what the function was compiled for.
@@ -126,6 +130,59 @@ pub(crate) fn combine_runs(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run])
 by_level! {
     /// The same without 512 bits at once.
     fn combine_runs_narrow(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) -> () = combine_runs_any
+}
+
+by_level! {
+    /// The same for a shorter bitmap.
+    fn combine_runs_of_some(op: Op, words: &mut [u64], runs: &[Run]) -> () = combine_runs_any
+}
+
+/// Replaces a bitmap, which is long enough for the ids, by its combination with them; not by an intersection.
+pub(crate) fn change_ids(op: Op, words: &mut [u64], ids: &[u16]) {
+    match words.first_chunk_mut() {
+        Some(whole) => change_ids_of_chunk(op, whole, ids),
+        None => change_ids_of_some(op, words, ids),
+    }
+}
+
+by_level! {
+    /// The same for the bitmap of a whole chunk.
+    fn change_ids_of_chunk(op: Op, words: &mut [u64; CHUNK_WORDS], ids: &[u16]) -> () = change_ids_any
+}
+
+by_level! {
+    /// The same for a shorter bitmap.
+    fn change_ids_of_some(op: Op, words: &mut [u64], ids: &[u16]) -> () = change_ids_any
+}
+
+/// The ids that belong to the intersection with a bitmap, or to the difference from it.
+pub(crate) fn select(op: Op, ids: &[u16], words: &[u64]) -> Vec<u16> {
+    let mut kept = Vec::with_capacity(ids.len());
+    let place = &mut kept.spare_capacity_mut()[..ids.len()];
+    let len = match words.first_chunk() {
+        Some(whole) => select_of_chunk(op, ids, whole, place),
+        None => select_of_some(op, ids, words, place),
+    };
+    // SAFETY: the first `len` places are written.
+    unsafe { kept.set_len(len) };
+    kept
+}
+
+by_level! {
+    /// Writes the ids of [`select`], and returns how many.
+    fn select_of_chunk(
+        op: Op, ids: &[u16], words: &[u64; CHUNK_WORDS], place: &mut [MaybeUninit<u16>]
+    ) -> usize = select_any
+}
+
+by_level! {
+    /// The same for a shorter bitmap.
+    fn select_of_some(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize = select_any
+}
+
+by_level! {
+    /// The number of maximal runs of set bits.
+    fn count_runs(words: &[u64]) -> usize = count_runs_any
 }
 
 by_level! {
@@ -153,24 +210,7 @@ fn combine_into_any(op: Op, left: &[u64], right: &[u64], place: &mut [MaybeUnini
 }
 
 #[inline(always)]
-fn combine_any(op: Op, left: &mut [u64], right: &[u64]) -> u32 {
-    let pairs = left.iter_mut().zip(right);
-    let keep = |place: &mut u64, word| {
-        *place = word;
-        word
-    };
-    match op {
-        Op::Union => sum(pairs.map(|(a, &b)| keep(a, Op::Union.word(*a, b)))),
-        Op::Intersection => sum(pairs.map(|(a, &b)| keep(a, Op::Intersection.word(*a, b)))),
-        Op::Difference => sum(pairs.map(|(a, &b)| keep(a, Op::Difference.word(*a, b)))),
-        Op::SymmetricDifference => {
-            sum(pairs.map(|(a, &b)| keep(a, Op::SymmetricDifference.word(*a, b))))
-        }
-    }
-}
-
-#[inline(always)]
-fn combine_runs_any(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
+fn combine_runs_any(op: Op, words: &mut [u64], runs: &[Run]) {
     match op {
         Op::Union => change_runs(words, runs, |word, mask| *word |= mask),
         Op::Difference => change_runs(words, runs, |word, mask| *word &= !mask),
@@ -180,11 +220,7 @@ fn combine_runs_any(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
 
 /// In four places in turn: neighbours are often in one word, whose change has to wait for the change before.
 #[inline(always)]
-fn change_runs(
-    words: &mut [u64; CHUNK_WORDS],
-    runs: &[Run],
-    change: impl Fn(&mut u64, u64) + Copy,
-) {
+fn change_runs(words: &mut [u64], runs: &[Run], change: impl Fn(&mut u64, u64) + Copy) {
     let quarter = runs.len() / 4;
     let (first, rest) = runs.split_at(quarter);
     let (second, rest) = rest.split_at(quarter);
@@ -198,6 +234,54 @@ fn change_runs(
     for run in &rest[quarter..] {
         run.change(words, change);
     }
+}
+
+#[inline(always)]
+fn change_ids_any(op: Op, words: &mut [u64], ids: &[u16]) {
+    let place = |id: u16| (usize::from(id) / 64, 1_u64 << (id % 64));
+    match op {
+        Op::Union => ids
+            .iter()
+            .map(|&id| place(id))
+            .for_each(|(at, bit)| words[at] |= bit),
+        Op::Difference => ids
+            .iter()
+            .map(|&id| place(id))
+            .for_each(|(at, bit)| words[at] &= !bit),
+        _ => ids
+            .iter()
+            .map(|&id| place(id))
+            .for_each(|(at, bit)| words[at] ^= bit),
+    }
+}
+
+/// Without a branch on whether an id belongs to the result, which would be unpredictable.
+#[inline(always)]
+fn select_any(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize {
+    let place = &mut place[..ids.len()];
+    let flip = usize::from(op == Op::Difference);
+    let mut len = 0;
+    for &id in ids {
+        let word = words.get(usize::from(id) / 64).copied().unwrap_or(0);
+        // SAFETY: no more ids are written than were read before.
+        unsafe { place.get_unchecked_mut(len) }.write(id);
+        len = len.wrapping_add((word >> (id % 64) & 1) as usize ^ flip);
+    }
+    len
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a chunk has 65,536 bits")]
+fn count_runs_any(words: &[u64]) -> usize {
+    let Some((&first, rest)) = words.split_first() else {
+        return 0;
+    };
+    let begins = |word: u64, carry: u64| u64::from((word & !(word << 1 | carry)).count_ones());
+    let pairs = words.iter().zip(rest);
+    let sum = pairs.fold(begins(first, 0), |sum, (&before, &word)| {
+        sum.wrapping_add(begins(word, before >> 63))
+    });
+    sum as usize
 }
 
 #[inline(always)]
@@ -285,12 +369,6 @@ mod tests {
                 prop_assert_eq!(count(&words), ones);
                 prop_assert_eq!(&words[..], &expected[..words.len()]);
                 prop_assert!(expected[words.len()..].iter().all(|&word| word == 0));
-
-                let shared = left.len().min(right.len());
-                let mut place = left[..shared].to_vec();
-                let counted = combine(op, &mut place, &right[..shared]);
-                prop_assert_eq!(&place[..], &expected[..shared]);
-                prop_assert_eq!(counted, count(&place));
             }
         }
 
@@ -314,6 +392,10 @@ mod tests {
                 combine_runs(op, &mut words, &runs);
                 let expected = mask.map(|mask| op.word(word, mask));
                 prop_assert_eq!(words, expected, "{:?}", op);
+                let len = runs.last().map_or(0, |run| usize::from(run.hi) / 64 + 1);
+                let mut words = [word; CHUNK_WORDS];
+                combine_runs(op, &mut words[..len], &runs);
+                prop_assert_eq!(&words[..len], &expected[..len], "{:?}", op);
             }
         }
 

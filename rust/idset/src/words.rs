@@ -113,13 +113,7 @@ pub(crate) fn count_in(words: &[u64], lo: usize, hi: usize) -> u32 {
 
 /// The number of maximal runs of set bits.
 pub(crate) fn count_runs(words: &[u64]) -> usize {
-    let mut carry = 0;
-    let mut runs = 0;
-    for &word in words {
-        runs += (word & !(word << 1 | carry)).count_ones() as usize;
-        carry = word >> (WORD_BITS - 1);
-    }
-    runs
+    wide::count_runs(words)
 }
 
 /// The set bit which has `n` set bits below it.
@@ -281,4 +275,9 @@ pub(crate) fn set(words: &mut [u64], lo: usize, hi: usize) {
 /// Clears the bits `lo..=hi`, which lie in the slice.
 pub(crate) fn clear(words: &mut [u64], lo: usize, hi: usize) {
     masked(words, lo, hi, |word, mask| *word &= !mask);
+}
+
+/// Changes the bits `lo..=hi`, which lie in the slice.
+pub(crate) fn flip(words: &mut [u64], lo: usize, hi: usize) {
+    masked(words, lo, hi, |word, mask| *word ^= mask);
 }

@@ -1,0 +1,201 @@
+//! Set operations of any ids of a chunk and a few runs: between the ends of the runs, the others' ids remain or change as a
+//! whole.
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::body::{Body, runs_of, words_up_to};
+use crate::op::Op;
+use crate::run::{CHUNK_IDS, Run};
+use crate::wide;
+use crate::words::{self, WORD_BITS};
+
+/// Ids up to which a result that is not a part of them is made as runs; for more, a bitmap is faster.
+pub(crate) const MAX_IDS_AS_RUNS: usize = 128;
+
+/// The ids of a result between two ends of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    None,
+    All,
+    /// Those of the other operand.
+    Same,
+    /// Those that the other operand has not.
+    Flipped,
+}
+
+impl Piece {
+    fn new(keeps: impl Fn(bool) -> bool) -> Self {
+        match (keeps(false), keeps(true)) {
+            (false, false) => Self::None,
+            (true, true) => Self::All,
+            (false, true) => Self::Same,
+            (true, false) => Self::Flipped,
+        }
+    }
+
+    /// Whether it may have ids that the other operand has not.
+    fn adds(self) -> bool {
+        matches!(self, Self::All | Self::Flipped)
+    }
+}
+
+/// The ids of a result inside of runs and outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces {
+    inside: Piece,
+    outside: Piece,
+}
+
+impl Pieces {
+    /// `keeps(in_run, in_other)`: whether an id belongs to the result.
+    pub(crate) fn new(keeps: impl Fn(bool, bool) -> bool) -> Self {
+        Self {
+            inside: Piece::new(|in_other| keeps(true, in_other)),
+            outside: Piece::new(|in_other| keeps(false, in_other)),
+        }
+    }
+
+    /// The result and how many ids it has; none if it has none.
+    pub(crate) fn apply(self, runs: &[Run], other: &Body) -> Option<(Body, u32)> {
+        match other {
+            Body::Full => counted(&self.of_runs(runs, &[Run::ALL])),
+            Body::Runs(others) => counted(&self.of_runs(runs, others)),
+            Body::Bits(words) => {
+                let mut made = Vec::with_capacity(self.words_len(runs, words.len()));
+                made.extend_from_slice(words);
+                self.of_words(runs, made)
+            }
+            Body::Ids(ids) => {
+                let ids = self.relevant(runs, ids);
+                if !self.inside.adds() && !self.outside.adds() {
+                    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
+                    return Some((Body::from_ids(ids)?, count));
+                }
+                if ids.len() <= MAX_IDS_AS_RUNS {
+                    return counted(&self.of_runs(runs, &runs_of(&ids)));
+                }
+                let own = ids.last().map_or(0, |&id| words_up_to(id));
+                let mut words = vec![0; self.words_len(runs, own)];
+                wide::change_ids(Op::Union, &mut words, &ids);
+                self.of_words(runs, words)
+            }
+        }
+    }
+
+    /// The ids on which the result depends.
+    fn relevant(self, runs: &[Run], ids: &[u16]) -> Vec<u16> {
+        let mut relevant = Vec::with_capacity(ids.len());
+        self.each(runs, |run, piece| {
+            if matches!(piece, Piece::Same | Piece::Flipped) {
+                let ids = &ids[ids.partition_point(|&id| id < run.lo)..];
+                let len = ids.partition_point(|&id| id <= run.hi);
+                relevant.extend_from_slice(&ids[..len]);
+            }
+        });
+        relevant
+    }
+
+    /// Calls back with each part of the chunk and what is in it.
+    fn each(self, runs: &[Run], mut call: impl FnMut(Run, Piece)) {
+        let mut lo = Some(0);
+        for &run in runs {
+            if let Some(lo) = lo.filter(|&lo| lo < run.lo) {
+                let hi = run.lo - 1;
+                call(Run { lo, hi }, self.outside);
+            }
+            call(run, self.inside);
+            lo = run.hi.checked_add(1);
+        }
+        if let Some(lo) = lo {
+            let hi = u16::MAX;
+            call(Run { lo, hi }, self.outside);
+        }
+    }
+
+    /// The words of a result, if the other operand has `own` ones.
+    fn words_len(self, runs: &[Run], own: usize) -> usize {
+        let mut len = own;
+        self.each(runs, |run, piece| {
+            if piece.adds() {
+                len = len.max(words_up_to(run.hi));
+            }
+        });
+        len
+    }
+
+    /// The result, made of the other operand's bitmap.
+    fn of_words(self, runs: &[Run], mut words: Vec<u64>) -> Option<(Body, u32)> {
+        words.resize(self.words_len(runs, words.len()), 0);
+        let end = words.len() * WORD_BITS;
+        self.each(runs, |run, piece| {
+            let (lo, hi) = (usize::from(run.lo), usize::from(run.hi).min(end - 1));
+            if lo < end {
+                match piece {
+                    Piece::None => words::clear(&mut words, lo, hi),
+                    Piece::All => words::set(&mut words, lo, hi),
+                    Piece::Same => {}
+                    Piece::Flipped => words::flip(&mut words, lo, hi),
+                }
+            }
+        });
+        let count = words::count(&words);
+        Some((Body::from_words(words, count)?, count))
+    }
+
+    /// The result, made of the other operand's runs.
+    fn of_runs(self, runs: &[Run], others: &[Run]) -> Vec<Run> {
+        let mut made = Vec::with_capacity(others.len() + 2 * runs.len() + 1);
+        self.each(runs, |part, piece| {
+            let others = &others[others.partition_point(|other| other.hi < part.lo)..];
+            let others = &others[..others.partition_point(|other| other.lo <= part.hi)];
+            match piece {
+                Piece::None => {}
+                Piece::All => push(&mut made, part),
+                Piece::Same => push_all(&mut made, others, part),
+                Piece::Flipped => push_gaps(&mut made, others, part),
+            }
+        });
+        made
+    }
+}
+
+/// Appends a run, joined with one that it touches.
+fn push(made: &mut Vec<Run>, run: Run) {
+    match made.last_mut() {
+        Some(before) if before.hi + 1 == run.lo => before.hi = run.hi,
+        _ => made.push(run),
+    }
+}
+
+/// Appends runs that have ids of a part, cut to it.
+fn push_all(made: &mut Vec<Run>, runs: &[Run], part: Run) {
+    let Some((&first, rest)) = runs.split_first() else {
+        return;
+    };
+    let lo = first.lo.max(part.lo);
+    push(made, Run { lo, ..first });
+    made.extend_from_slice(rest);
+    if let Some(last) = made.last_mut() {
+        last.hi = last.hi.min(part.hi);
+    }
+}
+
+/// Appends the gaps of a part between runs that have ids of it.
+fn push_gaps(made: &mut Vec<Run>, runs: &[Run], part: Run) {
+    let mut lo = Some(part.lo);
+    for run in runs {
+        if let Some(lo) = lo.filter(|&lo| lo < run.lo) {
+            let hi = run.lo - 1;
+            push(made, Run { lo, hi });
+        }
+        lo = run.hi.checked_add(1);
+    }
+    if let Some(lo) = lo.filter(|&lo| lo <= part.hi) {
+        push(made, Run { lo, hi: part.hi });
+    }
+}
+
+fn counted(runs: &[Run]) -> Option<(Body, u32)> {
+    let count = runs.iter().map(|run| run.count()).sum();
+    (count > 0).then(|| (Body::from_runs(runs, count), count))
+}
