@@ -186,11 +186,11 @@ impl Execution {
             let shared = left.intersection(right);
             (both_bare || !shared.is_bare()).then(|| shared.shared_with([left, right]))
         };
-        let mut result = self.keep(self.segments.combine(
-            &other.segments,
-            Unpaired::Neither,
-            shared,
-        ));
+        let segments = self
+            .segments
+            .combine(&other.segments, Unpaired::Neither, shared);
+        let ranks = segments.ranks();
+        let mut result = self.keep(segments, ranks);
         let times = |of: fn(&Execution) -> Option<f64>| [of(self), of(other)].into_iter().flatten();
         result.starttime = times(|execution| execution.starttime).reduce(f64::max);
         result.expiration = times(|execution| execution.expiration).reduce(f64::min);
@@ -209,7 +209,9 @@ impl Execution {
             let rest = left.difference(right);
             (!rest.is_bare()).then(|| rest.shared_with([left, right]))
         };
-        Ok(self.keep(self.segments.combine(&other.segments, Unpaired::Left, rest)))
+        let segments = self.segments.combine(&other.segments, Unpaired::Left, rest);
+        let ranks = segments.ranks();
+        Ok(self.keep(segments, ranks))
     }
 
     fn append(&self, other: &Self) -> Result<Self, Error> {
@@ -254,9 +256,8 @@ impl Execution {
         }
     }
 
-    /// Returns this set with the remaining part of its resources.
-    pub(crate) fn keep(&self, segments: Segments) -> Self {
-        let ranks = segments.ranks();
+    /// Returns this set with the remaining part of its resources, of which `ranks` are the ranks.
+    pub(crate) fn keep(&self, segments: Segments, ranks: IdSet) -> Self {
         Self {
             nslots: self.nslots.filter(|_| segments == self.segments),
             hosts: hosts::of_part(self, &ranks),

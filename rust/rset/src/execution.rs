@@ -230,24 +230,7 @@ impl Segments {
 
     /// The ranks.
     pub(crate) fn ranks(&self) -> IdSet {
-        let mut ranks = IdSet::new();
-        let mut pending: Option<RangeInclusive<u32>> = None;
-        for segment in &self.0 {
-            pending = Some(match pending {
-                Some(range) if range.end().checked_add(1) == Some(segment.first) => {
-                    *range.start()..=segment.last
-                }
-                Some(range) => {
-                    ranks.insert_range(range);
-                    segment.ranks()
-                }
-                None => segment.ranks(),
-            });
-        }
-        if let Some(range) = pending {
-            ranks.insert_range(range);
-        }
-        ranks
+        self.0.iter().map(Segment::ranks).collect()
     }
 
     /// The runs in the form that [`overlay`] takes.

@@ -54,6 +54,10 @@ pub(crate) fn check_same(left: &Execution, right: &Execution) -> Result<(), Erro
     if left.ranks == right.ranks && left.hosts == right.hosts {
         return Ok(());
     }
+    let common = left.ranks.intersection(&right.ranks);
+    if of_part(left, &common) == of_part(right, &common) {
+        return Ok(());
+    }
     for part in align(&left.ranks, &right.ranks) {
         let (Some(ours), Some(theirs)) = (part.left, part.right) else {
             continue;
@@ -122,17 +126,11 @@ pub(crate) fn of_part(whole: &Execution, ranks: &IdSet) -> Hostlist {
     if *ranks == whole.ranks {
         return whole.hosts.clone();
     }
-    let mut hosts = Collector::default();
-    for part in align(&whole.ranks, ranks) {
-        if let (Some(positions), Some(_)) = (part.left, part.right) {
-            hosts.push(&whole.hosts, positions).expect(PART_FITS);
-        }
-    }
-    hosts.finish().expect(PART_FITS)
+    let parts = align(&whole.ranks, ranks);
+    whole
+        .hosts
+        .slices(parts.filter_map(|part| part.left.filter(|_| part.right.is_some())))
 }
-
-/// Why taking hosts from a list cannot fail.
-const PART_FITS: &str = "a part of a host list is within the limits of the list";
 
 /// Collects slices of host lists; copies consecutive slices of one list at once.
 #[derive(Default)]

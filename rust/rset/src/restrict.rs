@@ -136,9 +136,10 @@ impl ResourceSet {
 impl Execution {
     fn restrict(&self, ranks: &IdSet) -> Self {
         let mut segments = Segments::default();
+        let ranks = self.ranks.intersection(ranks);
         for range in ranks.ranges() {
             segments.extend_within(&self.segments, &range);
         }
-        self.keep(segments)
+        self.keep(segments, ranks)
     }
 }
