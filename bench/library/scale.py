@@ -9,7 +9,9 @@ memory is the growth of the process's resident memory at its peak, the result in
 from __future__ import annotations
 
 import atexit
+import copy
 import json
+import pickle
 import random
 import subprocess
 import sys
@@ -19,12 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import Hostlist, IDset, ResourceSet
+from penstock.resource import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS = 3
 MIB = 2**20
+#: A bit of a node's number, and the first of two cores of which it lacks one if that is 0.
+PAIRS = [(bit, 3 * bit) for bit in range(10)]
+UPPER = [(bit, 30 + 3 * bit) for bit in range(10)]
 
 
 def scattered_hosts(ranges: int) -> str:
@@ -42,9 +48,18 @@ def racks_of_hosts(ranges: int) -> str:
 
 
 def different_nodes(nodes: int) -> str:
-    """An R in which neighbours have other numbers of cores."""
+    """An R in which no two nodes have the same cores: bits of the rank say which are there."""
+    cores = [
+        ",".join(f"{core}-{core + 1}" if bits >> bit & 1 else f"{core + 1}" for bit, core in PAIRS)
+        for bits in range(1024)
+    ]
+    more = [
+        ",".join(f"{core}-{core + 1}" if bits >> bit & 1 else f"{core + 1}" for bit, core in UPPER)
+        for bits in range(1024)
+    ]
     entries = (
-        f'{{"rank":"{rank}","children":{{"core":"0-{1 + rank % 97}"}}}}' for rank in range(nodes)
+        f'{{"rank":"{rank}","children":{{"core":"{cores[rank % 1024]},{more[rank // 1024]}"}}}}'
+        for rank in range(nodes)
     )
     return (
         f'{{"version":1,"execution":{{"R_lite":[{",".join(entries)}],'
@@ -72,6 +87,17 @@ def parts(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
     return half, whole - half
 
 
+def every_other(r: ResourceSet) -> tuple[ResourceSet, IDset, Hostlist]:
+    """An R, half of its ranks, none next to another, and their hosts."""
+    ranks = r.ranks[::2]
+    return r, IDset(ranks), r.nodelist[::2]
+
+
+def with_half(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
+    """An R, and the nodes of every other rank."""
+    return r, r.restrict(ranks=every_other(r)[1])
+
+
 def file_of(text: str) -> Path:
     """A file with a text, removed at the end."""
     folder = tempfile.TemporaryDirectory()
@@ -80,6 +106,44 @@ def file_of(text: str) -> Path:
     path.write_text(text)
     return path
 
+
+def with_equal(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
+    """An R, and another that is equal to it."""
+    return r, ResourceSet(r.encode())
+
+
+#: Operations on one R.
+WHOLE: dict[str, Callable[[ResourceSet], Any]] = {
+    "to_dict": ResourceSet.to_dict,
+    "to_json": ResourceSet.to_json,
+    "bytes": bytes,
+    "copy": ResourceSet.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": pickle.dumps,
+    "str and repr": lambda r: (str(r), repr(r)),
+    "verify": lambda r: ResourceSet.verify(r.encode()),
+    "times, slots, scheduling, attributes": lambda r: (
+        (r.starttime, r.expiration, r.nslots, r.scheduling, r.attributes)
+    ),
+    "node": lambda r: r.node(77_777),
+    "the first node of all": lambda r: next(r.nodes()),
+    "insert": lambda r: r.insert(100_000, "m", cores="0-3"),
+    "insert in the middle": lambda r: r.insert(50_000, "n50000", cores="0-3"),
+    "add_property": lambda r: r.add_property("new", "100-60000"),
+    "remove_property": lambda r: r.remove_property("fast", "100-40000"),
+    "without_local_properties": ResourceSet.without_local_properties,
+    "restrict by ranks": lambda r: r.restrict(ranks="1000-60000"),
+    "restrict by a constraint of hosts": lambda r: r.restrict(
+        constraint={"hostlist": ["n[1000-60000]"]}
+    ),
+}
+#: Operations on two that are equal.
+TWO: dict[str, Callable[[tuple[ResourceSet, ResourceSet]], Any]] = {
+    "==": lambda sets: sets[0] == sets[1],
+    "symmetric difference": lambda sets: sets[0] ^ sets[1],
+    "issubset": lambda sets: sets[0].issubset(sets[1]),
+    "isdisjoint": lambda sets: sets[0].isdisjoint(sets[1]),
+}
 
 #: For each row its name, its argument, and the operation on that.
 ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
@@ -187,6 +251,61 @@ ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
         "R, 10^5 equal nodes: restrict by properties",
         lambda: equal_nodes(10**5),
         lambda r: r.restrict(constraint={"properties": ["fast", "big"]}),
+    ),
+    *(
+        (f"R, 10^5 equal nodes: {name}", lambda: equal_nodes(10**5), operate)
+        for name, operate in WHOLE.items()
+    ),
+    *(
+        (f"R, 10^5 equal nodes: {name}", lambda: with_equal(equal_nodes(10**5)), operate)
+        for name, operate in TWO.items()
+    ),
+    ("R, 10^5 equal nodes: from an object", lambda: equal_nodes(10**5).to_dict(), ResourceSet),
+    (
+        "R, 10^5 equal nodes: make it",
+        lambda: None,
+        lambda _: ResourceSet.uniform("0-99999", "n[0-99999]", cores="0-63", gpus="0-7"),
+    ),
+    ("R, 10^5 equal nodes: unpickle", lambda: pickle.dumps(equal_nodes(10**5)), pickle.loads),
+    # Results of as many parts as there are nodes: what they are made of, next to them.
+    (
+        "R, 10^5 equal nodes: restrict to 50,000 separate ranks",
+        lambda: every_other(equal_nodes(10**5)),
+        lambda case: case[0].restrict(ranks=case[1]),
+    ),
+    (
+        "… their hosts alone, as a list that is sliced",
+        lambda: equal_nodes(10**5).nodelist,
+        lambda hosts: hosts[::2],
+    ),
+    (
+        "R, 10^5 equal nodes: restrict to 50,000 separate hosts",
+        lambda: every_other(equal_nodes(10**5)),
+        lambda case: case[0].restrict(hosts=case[2]),
+    ),
+    (
+        "R, 10^5 equal nodes: remove 50,000 separate ranks",
+        lambda: every_other(equal_nodes(10**5)),
+        lambda case: case[0].remove_ranks(case[1]),
+    ),
+    (
+        "R, 10^5 equal nodes: difference from every other node",
+        lambda: with_half(equal_nodes(10**5)),
+        lambda sets: sets[0] - sets[1],
+    ),
+    (
+        "R, 10^5 equal nodes: ranks of all hosts, one by one",
+        lambda: equal_nodes(10**5),
+        lambda r: r.host_ranks("n[0-99999]"),
+    ),
+    ("… the list of as many ints alone", lambda: range(10**5), list),
+    ("R, 10^5 equal nodes: nodes, one by one", lambda: equal_nodes(10**5), list),
+    (
+        "… as many tuples of an int, a string and two sets alone",
+        lambda: (IDset("0-63"), IDset("0-7")),
+        lambda sets: [
+            Node(rank, str(rank), sets[0].copy(), sets[1].copy()) for rank in range(10**5)
+        ],
     ),
 ]
 

@@ -2,18 +2,21 @@
 
     python bench/library/table.py [WORD]
 
-With a word, only the rows whose name contains it. The rounds of a row's calls alternate, since the
-machine's pace changes from minute to minute; the least time of each call counts.
+With a word, only the rows whose name contains it. The output is a part of `bench/RESULTS.md`. The
+rounds of a row's calls alternate, since the machine's pace changes from minute to minute; the least
+time of each call counts. Cycles are computed from times, since virtual machines often count none.
 """
 
 from __future__ import annotations
 
-import statistics
+import subprocess
 import sys
 import time
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rows import MEMORY, ROWS, THEN, Row, measure_memory
+from rows import MEMORY, ROWS, Row, measure_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,43 +53,60 @@ def shown(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
+def megahertz() -> float:
+    """The frequency of the time stamp counter, as the system names it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("cpu MHz"):
+            return float(line.split(":")[1])
+    return 1000.0
+
+
+def rate(row: Row, seconds: float, hertz: float) -> str:
+    """Cycles for each id, host, node or call; for few of them, of the whole."""
+    cycles = seconds * hertz
+    count = row.count()
+    return f"{cycles / count:.3g} cycles/{row.unit}" if count else f"{cycles:.3g} cycles"
+
+
 def main() -> None:
     """Measures, and prints the tables."""
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     measured = {row: least_times(row) for row in ROWS if word in row.name}
-    ratios = [
-        times[who] / THEN[row.name, who]
-        for row, times in measured.items()
-        for who in times
-        if (row.name, who) in THEN
-    ]
-    drift = statistics.median(ratios or [1.0])
-    print(f"The peers take {drift:.2f} times as long here as where the targets were measured.\n")
-    print("| row | target | penstock | of each | peers (times) | bound (times) | verdict |")
-    print("|---|---|---|---|---|---|---|")
-    missed = 0
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    mhz = megahertz()
+    lines, verdicts = [], Counter[str]()
     for row, times in measured.items():
-        own = times.pop("penstock")
-        bound = times.pop("bound", None)
-        target, verdict = row.verdict(own, times, bound, drift)
-        missed += verdict == "missed"
+        own, bound = times.pop("penstock"), times.pop("bound")
+        target, verdict = row.verdict(own, times, bound)
+        verdicts[verdict] += 1
         peers = ", ".join(f"{who} {shown(one)} ({own / one:.3g})" for who, one in times.items())
-        count = row.count()
-        each = f"{own / count * 1e9:.3g} ns/{row.unit}" if count else "-"
-        limit = f"{row.bound} {shown(bound)} ({own / bound:.3g})" if bound else "-"
-        print(
-            f"| {row.name} | {target} | {shown(own)} | {each} | {peers or '-'} | {limit} "
+        rates = f"{rate(row, own, mhz * 1e6)} | {rate(row, bound, mhz * 1e6)}"
+        lines.append(
+            f"| {row.name} | {target} | {shown(own)} | {peers or '-'} "
+            f"| {row.bound} {shown(bound)} ({own / bound:.3g}) | {rates} | {row.limit} "
             f"| {verdict} |"
         )
     if not word:
         measure_memory()
-        print("\n| memory | target | penstock | pyroaring's containers | verdict |")
-        print("|---|---|---|---|---|")
+    memory = []
     for name, (bytes_here, theirs, most) in MEMORY.items():
         verdict = "met" if bytes_here <= most else "missed"
-        missed += verdict == "missed"
-        print(f"| {name} | {most} B | {bytes_here} B | {theirs or '-'} | {verdict} |")
-    print(f"\n{missed} targets missed")
+        verdicts[verdict] += 1
+        memory.append(f"| {name} | {most} B | {bytes_here} B | {theirs or '-'} | {verdict} |")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    print(
+        f"`make bench-lib` at {commit}, least times: {counts}. In brackets is Penstock's time as\n"
+        "a multiple of a peer's or the yardstick's. Cycles are those of the time stamp counter,\n"
+        f"{mhz:.0f} MHz.\n"
+    )
+    columns = "row target penstock peers yardstick rate yardstick's limit verdict".split()
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    print("\n".join(lines))
+    if memory:
+        print("\n| memory | target | penstock | pyroaring's containers | verdict |")
+        print("|---|---|---|---|---|")
+        print("\n".join(memory))
 
 
 if __name__ == "__main__":
