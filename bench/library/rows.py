@@ -72,7 +72,7 @@ YARDSTICK_THEN = {
 #: Yardsticks that are no bounds, for less work has the same result.
 YARDSTICKS = {"the same of sets", "the same of a set of one", "built-in call"}
 
-#: What takes the time of a row, by a pattern of its name; the first that fits.
+#: The work that takes the time of a row, by a pattern of its name; the first that fits.
 LIMITS = [
     (r"^idset (parse|format) a$|small|one id", "a call and an object of CPython"),
     (r"^idset parse", "latency: a number begins where the one before ends"),
@@ -159,7 +159,7 @@ class Row:
 
     @property
     def limit(self) -> str:
-        """What takes the time, and cannot be left out."""
+        """The work that takes the time, and cannot be left out."""
         return next(limit for name, limit in LIMITS if re.search(name, self.name))
 
 

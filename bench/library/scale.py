@@ -113,7 +113,7 @@ def with_equal(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
 
 
 #: Operations on one R.
-WHOLE: dict[str, Callable[[ResourceSet], Any]] = {
+ON_ONE: dict[str, Callable[[ResourceSet], Any]] = {
     "to_dict": ResourceSet.to_dict,
     "to_json": ResourceSet.to_json,
     "bytes": bytes,
@@ -138,7 +138,7 @@ WHOLE: dict[str, Callable[[ResourceSet], Any]] = {
     ),
 }
 #: Operations on two that are equal.
-TWO: dict[str, Callable[[tuple[ResourceSet, ResourceSet]], Any]] = {
+ON_TWO: dict[str, Callable[[tuple[ResourceSet, ResourceSet]], Any]] = {
     "==": lambda sets: sets[0] == sets[1],
     "symmetric difference": lambda sets: sets[0] ^ sets[1],
     "issubset": lambda sets: sets[0].issubset(sets[1]),
@@ -254,11 +254,11 @@ ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
     ),
     *(
         (f"R, 10^5 equal nodes: {name}", lambda: equal_nodes(10**5), operate)
-        for name, operate in WHOLE.items()
+        for name, operate in ON_ONE.items()
     ),
     *(
         (f"R, 10^5 equal nodes: {name}", lambda: with_equal(equal_nodes(10**5)), operate)
-        for name, operate in TWO.items()
+        for name, operate in ON_TWO.items()
     ),
     ("R, 10^5 equal nodes: from an object", lambda: equal_nodes(10**5).to_dict(), ResourceSet),
     (

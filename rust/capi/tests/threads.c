@@ -8,7 +8,7 @@
 #define HOSTS 1000u
 #define ROUNDS 50u
 
-/* What the threads read. Nothing has read it before, so what is made on demand is made by one of them. */
+/* The objects that the threads read. Nothing has read them before, so that an index is made by one of the threads. */
 struct shared {
     const penstock_idset_t *set;
     const penstock_hostlist_t *list;

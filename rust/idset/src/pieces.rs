@@ -17,9 +17,9 @@ pub(crate) const MAX_IDS_AS_RUNS: usize = 128;
 enum Piece {
     None,
     All,
-    /// Those of the other operand.
+    /// The ids of the other operand.
     Same,
-    /// Those that the other operand has not.
+    /// The ids that the other operand has not.
     Flipped,
 }
 
