@@ -1,6 +1,5 @@
 //! Host lists beside sets of ranks: one host for each rank, in the order of ranks.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use penstock_hostlist::Hostlist;
@@ -172,102 +171,6 @@ pub(crate) fn are_distinct(hosts: &Hostlist) -> bool {
     let mut distinct = hosts.clone();
     distinct.uniq();
     distinct.len() == hosts.len()
-}
-
-/// The result of a search for hosts in a list.
-pub(crate) struct FoundHosts {
-    /// Their positions, ascending.
-    pub(crate) positions: Vec<Range<usize>>,
-    /// Whether each wanted host was found.
-    pub(crate) all: bool,
-}
-
-/// Length up to which every host of a list is visited.
-const MAX_SCANNED_HOSTS: usize = 1 << 20;
-/// Stretches compared as a whole before the search visits every host of a short list.
-const MAX_STRETCHES: usize = 128;
-/// Length from which a stretch is halved.
-const MIN_HALVED_HOSTS: usize = 16;
-/// Consecutive hosts that are compared to detect a stretch.
-const PROBE_HOSTS: usize = 32;
-
-/// Finds the hosts of `wanted` in `list`.
-pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> FoundHosts {
-    if list == wanted {
-        return FoundHosts {
-            positions: std::iter::once(0..list.len()).collect(),
-            all: true,
-        };
-    }
-    let readable = list.len() <= MAX_SCANNED_HOSTS && wanted.len() / 4 <= list.len();
-    if readable && wanted.len() > PROBE_HOSTS && !in_stretches(list, wanted) {
-        return one_by_one(list, 0..list.len(), wanted);
-    }
-    let there = list.intersection(wanted);
-    let mut distinct = wanted.clone();
-    distinct.uniq();
-    let all = there.len() == distinct.len();
-    let max_stretches = if readable { MAX_STRETCHES } else { usize::MAX };
-    let positions = halving(list, &there, max_stretches)
-        .unwrap_or_else(|| one_by_one(list, 0..list.len(), &there).positions);
-    FoundHosts { positions, all }
-}
-
-/// Whether samples of consecutive hosts of `wanted` are consecutive in the list as well.
-fn in_stretches(list: &Hostlist, wanted: &Hostlist) -> bool {
-    (0..4).all(|quarter| {
-        let start = (wanted.len() - PROBE_HOSTS) / 4 * quarter;
-        let row = wanted.slice(start..start + PROBE_HOSTS);
-        let place = row.first().and_then(|host| list.find(&host));
-        place.is_some_and(|place| list.slice(place..place + PROBE_HOSTS) == row)
-    })
-}
-
-/// Finds stretches of which all hosts are wanted, or none; returns `None` if it would compare more than `max_stretches`.
-fn halving(list: &Hostlist, wanted: &Hostlist, max_stretches: usize) -> Option<Vec<Range<usize>>> {
-    let mut found = Vec::new();
-    let mut left = max_stretches;
-    // Each half keeps only the hosts of `wanted` that it can contain.
-    let mut stretches = vec![(0..list.len(), wanted.clone())];
-    while let Some((stretch, wanted)) = stretches.pop() {
-        left = left.checked_sub(1)?;
-        if stretch.len() <= MIN_HALVED_HOSTS {
-            found.extend(one_by_one(list, stretch, &wanted).positions);
-            continue;
-        }
-        let part = list.slice(stretch.clone());
-        let here = part.intersection(&wanted);
-        if here.len() == part.len() {
-            found.push(stretch);
-        } else if !here.is_empty() {
-            let middle = stretch.start + stretch.len() / 2;
-            stretches.push((middle..stretch.end, here.clone()));
-            stretches.push((stretch.start..middle, here));
-        }
-    }
-    Some(found)
-}
-
-/// Searches a stretch host by host.
-fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> FoundHosts {
-    let mut wanted: HashMap<String, bool> = wanted.iter().map(|host| (host, false)).collect();
-    let mut positions: Vec<Range<usize>> = Vec::new();
-    let mut hosts = list.iter_range(stretch.clone());
-    let mut name = String::new();
-    for position in stretch {
-        name.clear();
-        hosts.write_next(&mut name);
-        let Some(found) = wanted.get_mut(&name) else {
-            continue;
-        };
-        *found = true;
-        match positions.last_mut() {
-            Some(row) if row.end == position => row.end += 1,
-            _ => positions.push(position..position + 1),
-        }
-    }
-    let all = wanted.values().all(|found| *found);
-    FoundHosts { positions, all }
 }
 
 /// Returns the ranks at these positions, which ascend.

@@ -51,8 +51,7 @@ impl ResourceSet {
 
     /// Returns the ranks on any of these hosts; hosts that are not in the set are ignored.
     ///
-    /// The cost is proportional to the ranges of the lists if they have long stretches in common, otherwise to the
-    /// hosts.
+    /// The cost is proportional to the ranges of the lists.
     ///
     /// ```
     /// use penstock_rset::ResourceSet;
@@ -63,8 +62,7 @@ impl ResourceSet {
     /// ```
     pub fn ranks_on(&self, hosts: &Hostlist) -> IdSet {
         let execution = self.view();
-        let found = hosts::find(&execution.hosts, hosts);
-        hosts::ranks_at(&execution.ranks, &found.positions)
+        hosts::ranks_at(&execution.ranks, &execution.hosts.ranks(hosts))
     }
 
     /// Whether any of these hosts is in the set.
@@ -83,12 +81,11 @@ impl ResourceSet {
     /// A host is not in the set, or the R has no `execution`. The error names all such hosts.
     pub fn ranks_on_all(&self, hosts: &Hostlist) -> Result<IdSet, Error> {
         self.require_execution()?;
-        let execution = self.view();
-        let found = hosts::find(&execution.hosts, hosts);
-        if found.all {
-            Ok(hosts::ranks_at(&execution.ranks, &found.positions))
+        let own = &self.view().hosts;
+        if hosts.is_subset(own) {
+            Ok(self.ranks_on(hosts))
         } else {
-            Err(hosts::unknown(&hosts.difference(&execution.hosts)))
+            Err(hosts::unknown(&hosts.difference(own)))
         }
     }
 
