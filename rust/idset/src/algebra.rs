@@ -21,6 +21,9 @@ const MAX_FEW_RUNS: usize = 8;
 /// Ids up to which each is searched for in the other operand's runs; for more, a bitmap of the runs is faster.
 const MAX_SEARCHED_IDS: usize = 16;
 
+/// Words up to which a bitmap of its own length is made faster than one of a whole chunk.
+const MAX_SHORT_WORDS: usize = CHUNK_WORDS / 4;
+
 /// All words of a chunk.
 static ALL_WORDS: [u64; CHUNK_WORDS] = [u64::MAX; CHUNK_WORDS];
 
@@ -76,7 +79,7 @@ impl Op {
             }
             (Body::Runs(a), Body::Runs(b)) if a.len() + b.len() <= MAX_MERGED_RUNS => {
                 let runs = self.sweep(a, b);
-                let count = runs.iter().map(|run| run.count()).sum();
+                let count = Run::count_all(&runs);
                 (count > 0).then(|| (Body::from_runs(&runs, count), count))
             }
             (left, right) => self.through_words(left, right),
@@ -115,7 +118,14 @@ impl Op {
     fn select(self, ids: &[u16], other: &Body) -> Vec<u16> {
         match other {
             Body::Bits(words) => wide::select(self, ids, words),
-            _ if ids.len() > MAX_SEARCHED_IDS => wide::select(self, ids, &other.mask()),
+            _ if ids.len() > MAX_SEARCHED_IDS => {
+                let len = words_up_to(other.last());
+                if len <= MAX_SHORT_WORDS {
+                    wide::select(self, ids, &other.to_words(len))
+                } else {
+                    wide::select(self, ids, &other.mask())
+                }
+            }
             _ => {
                 let is_kept = |id: &u16| self.keeps(true, other.contains(*id));
                 ids.iter().copied().filter(is_kept).collect()

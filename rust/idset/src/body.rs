@@ -102,8 +102,8 @@ impl Body {
         }
         let bytes = 8 * words.len();
         if 4 * count as usize <= bytes {
-            let mut ids = Vec::with_capacity(count as usize);
-            ids.extend(words::ones(&words).map(low));
+            let mut ids = vec![0; count as usize];
+            wide::write_ids(&words, &mut ids);
             return Some(Self::Ids(ids));
         }
         // If almost all bits are set, a few runs may be shorter.
@@ -123,7 +123,7 @@ impl Body {
         match self {
             Self::Full => CHUNK_IDS,
             Self::Ids(ids) => u32::try_from(ids.len()).unwrap_or(CHUNK_IDS),
-            Self::Runs(runs) => runs.iter().map(|run| run.count()).sum(),
+            Self::Runs(runs) => Run::count_all(runs),
             Self::Bits(words) => words::count(words),
         }
     }

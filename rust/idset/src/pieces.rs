@@ -10,7 +10,7 @@ use crate::wide;
 use crate::words::{self, WORD_BITS};
 
 /// Ids up to which a result that is not a part of them is made as runs; for more, a bitmap is faster.
-pub(crate) const MAX_IDS_AS_RUNS: usize = 128;
+pub(crate) const MAX_IDS_AS_RUNS: usize = 32;
 
 /// The ids of a result between two ends of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,20 +182,26 @@ fn push_all(made: &mut Vec<Run>, runs: &[Run], part: Run) {
 
 /// Appends the gaps of a part between runs that have ids of it.
 fn push_gaps(made: &mut Vec<Run>, runs: &[Run], part: Run) {
-    let mut lo = Some(part.lo);
-    for run in runs {
-        if let Some(lo) = lo.filter(|&lo| lo < run.lo) {
-            let hi = run.lo - 1;
-            push(made, Run { lo, hi });
-        }
-        lo = run.hi.checked_add(1);
+    let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+        return push(made, part);
+    };
+    if part.lo < first.lo {
+        let hi = first.lo - 1;
+        push(made, Run { lo: part.lo, hi });
     }
-    if let Some(lo) = lo.filter(|&lo| lo <= part.hi) {
+    // Between two runs there is always a gap.
+    let gaps = runs.iter().zip(&runs[1..]).map(|(before, after)| Run {
+        lo: before.hi.wrapping_add(1),
+        hi: after.lo.wrapping_sub(1),
+    });
+    made.extend(gaps);
+    if last.hi < part.hi {
+        let lo = last.hi + 1;
         push(made, Run { lo, hi: part.hi });
     }
 }
 
 fn counted(runs: &[Run]) -> Option<(Body, u32)> {
-    let count = runs.iter().map(|run| run.count()).sum();
+    let count = Run::count_all(runs);
     (count > 0).then(|| (Body::from_runs(runs, count), count))
 }

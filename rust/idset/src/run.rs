@@ -28,6 +28,15 @@ impl Run {
         u32::from(self.hi - self.lo) + 1
     }
 
+    /// The number of ids in runs of one chunk, which do not overlap.
+    pub(crate) fn count_all(runs: &[Self]) -> u32 {
+        // Wrapping, which it never does: a checked sum would be made run by run.
+        runs.iter().fold(0, |count: u32, run| {
+            let more = u32::from(run.hi).wrapping_sub(run.lo.into());
+            count.wrapping_add(more).wrapping_add(1)
+        })
+    }
+
     /// Applies `change(word, mask)` to every word of a bitmap that has bits of the run. A mask of zero must change nothing.
     #[inline(always)]
     #[expect(

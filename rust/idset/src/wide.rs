@@ -181,6 +181,11 @@ by_level! {
 }
 
 by_level! {
+    /// Writes the numbers of the set bits, of which there are as many as places.
+    fn write_ids(words: &[u64], place: &mut [u16]) -> () = write_ids_any
+}
+
+by_level! {
     /// The number of maximal runs of set bits.
     fn count_runs(words: &[u64]) -> usize = count_runs_any
 }
@@ -268,6 +273,21 @@ fn select_any(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]
         len = len.wrapping_add((word >> (id % 64) & 1) as usize ^ flip);
     }
     len
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a chunk has 65,536 bits")]
+fn write_ids_any(words: &[u64], place: &mut [u16]) {
+    let mut places = place.iter_mut();
+    for (index, &word) in words.iter().enumerate() {
+        let mut rest = word;
+        while rest != 0
+            && let Some(place) = places.next()
+        {
+            *place = (index << 6) as u16 | rest.trailing_zeros() as u16;
+            rest &= rest.wrapping_sub(1);
+        }
+    }
 }
 
 #[inline(always)]

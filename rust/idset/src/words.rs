@@ -132,18 +132,6 @@ pub(crate) fn select(words: &[u64], mut n: u32) -> Option<usize> {
     None
 }
 
-/// The set bits.
-pub(crate) fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
-    words.iter().enumerate().flat_map(|(index, &word)| {
-        let mut rest = word;
-        core::iter::from_fn(move || {
-            let bit = (rest != 0).then(|| bit_of(index, rest.trailing_zeros()))?;
-            rest &= rest - 1;
-            Some(bit)
-        })
-    })
-}
-
 /// Appends the set bits at or after `from`, added to `base`, until there are `max` numbers.
 #[expect(
     clippy::cast_possible_truncation,
