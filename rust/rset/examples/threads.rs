@@ -100,7 +100,7 @@ fn main() {
         .skip(1)
         .map(|size| size.parse().expect("a number"));
     let racks: usize = sizes.next().unwrap_or(22_200_000) / 1000;
-    let ranks: usize = sizes.next().unwrap_or(1_000_000);
+    let targets: usize = sizes.next().unwrap_or(1_000_000);
     println!(
         "| operation | one thread | longer half | join | times as fast |\n|---|---|---|---|---|"
     );
@@ -122,11 +122,11 @@ fn main() {
     compare("sort hosts", &whole, &halves, sort, append);
     drop((whole, halves));
 
-    let texts = [nodes(0..ranks / 2), nodes(ranks / 2..ranks)];
+    let texts = [nodes(0..targets / 2), nodes(targets / 2..targets)];
     let read = |text: String| ResourceSet::from_json(&text).expect("an R");
     let unite = |left: ResourceSet, right: ResourceSet| {
         let united = left.combine(Operation::Union, &right, Scheduling::Same);
         united.expect("sets without a common rank")
     };
-    compare("read R", &nodes(0..ranks), &texts, read, unite);
+    compare("read R", &nodes(0..targets), &texts, read, unite);
 }
