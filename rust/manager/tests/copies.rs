@@ -89,6 +89,7 @@ fn a_copy_starts_with_its_id_and_the_store_has_one_jobspec() {
     assert_eq!(bench.row(ids[2])["name"], "step-8");
     bench.scheduler(None);
     bench.executor();
+    bench.rest();
     bench.commit_r(ids[2004], &common::R.replace("0-3", "4-7"));
     let out = bench.answer("sched.alloc", &json!({"id": ids[2004], "type": 0}));
     assert_eq!(started_jobspec(&out), expanded(4000));

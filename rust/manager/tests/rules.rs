@@ -345,7 +345,7 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     }
     let scheduler = b"sched".to_vec();
     assert!(bench.manager.readers().contains(&scheduler));
-    assert!((1000..15_000).contains(&first), "{first}");
+    assert!((100..5_000).contains(&first), "{first}");
     assert!(bench.manager.has_more());
     // The scheduler's send buffer is full: no requests are sent, whatever else happens.
     let full: std::collections::BTreeSet<_> = [scheduler].into();

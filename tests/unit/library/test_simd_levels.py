@@ -1,4 +1,4 @@
-"""The levels of vector instructions, which `PENSTOCK_SIMD` limits: each one has the same results."""
+"""The levels of vector instructions, which `PENSTOCK_SIMD` limits: all have the same results."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ use crate::rpc;
 
 /// Bytes of alloc requests in one batch of messages: some hundred jobs of the usual size, a few milliseconds' work of the
 /// scheduler.
-const MAX_ALLOC_BYTES_PER_BATCH: usize = 512 * 1024;
+const MAX_ALLOC_BYTES_PER_BATCH: usize = 128 * 1024;
 
 /// Approximate size of an alloc request without its jobspec, in bytes.
 const ALLOC_OVERHEAD_BYTES: usize = 80;

@@ -129,6 +129,7 @@ impl Bench {
             self.manager.advance(self.now);
             out.extend(self.manager.flush().unwrap());
         }
+        out.extend(self.rest());
         out
     }
 
