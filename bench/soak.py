@@ -85,7 +85,7 @@ def tree_size(directory: Path) -> int:
 
 
 class Pings(NamedTuple):
-    """What one process saw during a round.
+    """The pings of one process during a round.
 
     Attributes:
         times: of the pings, in seconds.

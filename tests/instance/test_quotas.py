@@ -1,4 +1,4 @@
-"""Limits of guests: one that sends too much is stopped, the owner and other guests are not."""
+"""Limits of users: one that sends too much is stopped, and others are not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import socket
 import struct
 import tempfile
+import threading
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
 WATCH = "job-info.eventlog-watch"
+# Requests, more than the buffers of a connection hold.
+FLOOD = 20_000
 
 if os.geteuid() != 0:
     pytest.skip("only root can connect as other users", allow_module_level=True)
@@ -69,8 +72,8 @@ def guest(instance, uid: int = GUEST) -> Client:
         return Client(instance.uri, timeout=60)
 
 
-class RawGuest:
-    """A guest's connection that sends any bytes."""
+class RawClient:
+    """A user's connection that sends any bytes."""
 
     def __init__(self, instance, uid: int = GUEST) -> None:
         self.socket = instance.opened.enter_context(socket.socket(socket.AF_UNIX))
@@ -163,8 +166,8 @@ def test_unfinished_messages_of_a_guest_are_limited(site):
     size = 600_000
     start_of_frame = b"\x12\x00\xee\xff" + struct.pack(">I", 2 * size) + b"\x8e\x01" + b"x" * size
     with site("unfinished-bytes = 1000000") as instance, Client(instance.uri) as owner:
-        one, two = RawGuest(instance), RawGuest(instance)
-        other = RawGuest(instance, OTHER)
+        one, two = RawClient(instance), RawClient(instance)
+        other = RawClient(instance, OTHER)
         one.socket.sendall(start_of_frame)
         while guests_of(owner)["unfinished_bytes"] < size:
             pass
@@ -186,7 +189,7 @@ def test_unfinished_messages_of_a_guest_are_limited(site):
 def test_outstanding_requests_of_a_guest_are_limited(site):
     with site("requests = 4\nrequest-bytes = 100000") as instance, Client(instance.uri) as owner:
         held = owner.submit(from_command(["true"], environment={}), urgency=0)
-        raw, again = RawGuest(instance), RawGuest(instance)
+        raw, again = RawClient(instance), RawClient(instance)
         for tag in range(1, 5):
             raw.send("job-manager.drain", {}, tag=tag)
         raw.send("job-manager.drain", {}, tag=5)
@@ -211,7 +214,7 @@ def test_outstanding_requests_of_a_guest_are_limited(site):
 def test_watches_of_a_guest_and_of_all_guests_are_limited(site):
     spec = from_command(["true"], environment={}, cwd="/")
     with site("watches = 3\nall-watches = 4") as instance, Client(instance.uri) as owner:
-        one, two, other = RawGuest(instance), RawGuest(instance), RawGuest(instance, OTHER)
+        one, two, other = RawClient(instance), RawClient(instance), RawClient(instance, OTHER)
         with guest(instance) as client, guest(instance, OTHER) as stranger:
             mine, others = client.submit(spec, urgency=0), stranger.submit(spec, urgency=0)
             watch = {"id": mine, "path": "eventlog", "flags": 0}
@@ -281,12 +284,12 @@ def test_memos_of_a_guest_and_of_all_guests_are_limited(site):
 
 def test_the_payload_of_a_large_message_of_a_guest_is_not_read(site):
     with site("message-bytes = 100000") as instance, Client(instance.uri) as owner:
-        raw = RawGuest(instance)
+        raw = RawClient(instance)
         text = "x" * 200_000
         request = Message.request("job-ingest.submit", {"jobspec": {"x": text}}, matchtag=7)
         frame = Batch([request]).encode()
         raw.socket.sendall(frame[:-10])
-        raw_two = RawGuest(instance)
+        raw_two = RawClient(instance)
         raw_two.send("broker.ping", ECHO, tag=1)
         assert raw_two.receive(1)[0].errnum == 0
         raw.socket.sendall(frame[-10:])
@@ -304,7 +307,7 @@ def test_the_payload_of_a_large_message_of_a_guest_is_not_read(site):
 
 def test_nothing_is_read_of_a_guest_that_leaves_much_unread(site):
     with site() as instance, Client(instance.uri) as owner:
-        one, two = RawGuest(instance), RawGuest(instance)
+        one, two = RawClient(instance), RawClient(instance)
         ping = Message.request("broker.ping", {"text": "x" * 60_000}, matchtag=1)
         frames = Batch([ping] * 2000).encode()
         # Both send until the instance takes no more: 120 MB would be the responses to each.
@@ -355,9 +358,67 @@ def test_questions_to_the_scheduler_are_about_few_jobs(site):
         assert len(owner.rpc("sched.explain", {"ids": [job] * 1000})["errors"]) == 1
 
 
+def test_a_client_that_submits_without_end_is_read_more_slowly(site):
+    jobspec = from_command(["true"], environment={}, cwd="/", duration=60.0)
+    # No job is started, and each submission takes hundreds of slices.
+    payload = {"jobspec": jobspec, "urgency": 0, "count": 50_000}
+    request = Message.request("job-ingest.submit", payload, matchtag=1)
+    frames = Batch([request] * FLOOD).encode()
+    with site("", "--nodes=2", "--cores=2", "--exec=sim") as instance:
+        flood = RawClient(instance, os.geteuid()).socket
+        flood.settimeout(None)
+
+        def send() -> None:
+            with suppress(OSError):
+                flood.sendall(frames)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        with Client(instance.uri, timeout=60) as client:
+            # Another client takes turns with it, until no more is read of it for three of them.
+            held = 0
+            received = client.stats("broker")["received"]
+            while received < 100 or held < 3:
+                assert len(client.submit(jobspec, urgency=0, count=2000)) == 2000
+                before, received = received, client.stats("broker")["received"]
+                held = held + 1 if received == before + 2 else 0
+            assert received < FLOOD
+        flood.shutdown(socket.SHUT_RDWR)
+        sender.join()
+
+
+def test_outstanding_requests_of_the_owner_are_limited(site):
+    with site("owner-requests = 4\nowner-request-bytes = 100000") as instance:
+        held, raw = RawClient(instance, os.geteuid()), RawClient(instance, os.geteuid())
+        jobspec = from_command(["true"], environment={}, cwd="/", duration=60.0)
+        held.send("job-ingest.submit", {"jobspec": jobspec, "urgency": 0}, tag=1)
+        assert held.receive(1)[0].errnum == 0
+        for tag in range(2, 6):
+            held.send("job-manager.drain", {}, tag=tag)
+        held.send("job-manager.drain", {}, tag=6)
+        (rejected,) = held.receive(1)
+        assert (rejected.matchtag, rejected.errnum) == (6, errno.EAGAIN)
+        assert "penstock.quota.owner-requests" in rejected.error_text
+        # All connections count together. Guests have limits of their own.
+        raw.send("broker.ping", ECHO, tag=1)
+        assert raw.receive(1)[0].errnum == errno.EAGAIN
+        with guest(instance) as other:
+            assert other.rpc("broker.ping", ECHO)["text"] == "x"
+        held.socket.close()
+        # The end of a connection makes room.
+        answer = errno.EAGAIN
+        while answer == errno.EAGAIN:
+            raw.send("broker.ping", ECHO, tag=2)
+            answer = raw.receive(1)[0].errnum
+        assert answer == 0
+        raw.send("broker.ping", {"text": "x" * 200_000}, tag=3)
+        (rejected,) = raw.receive(1)
+        assert "penstock.quota.owner-request-bytes" in rejected.error_text
+
+
 def test_requests_above_the_rate_are_read_later(site):
     with site("request-rate = 100") as instance, Client(instance.uri) as owner:
-        raw = RawGuest(instance)
+        raw = RawClient(instance)
         requests = [Message.request("broker.ping", ECHO, matchtag=tag) for tag in range(1, 201)]
         raw.socket.sendall(Batch(requests).encode())
         assert {message.matchtag for message in raw.receive(200)} == set(range(1, 201))

@@ -416,6 +416,12 @@ class Quota:
         "descriptors to the owner",
         reload=True,
     )
+    owner_requests: Count = key(
+        Count(1_000_000), "maximum number of outstanding requests of the owner", reload=True
+    )
+    owner_request_bytes: Count = key(
+        Count(256 << 20), "maximum size of the payloads of these requests", reload=True
+    )
     requests: Count = key(
         Count(10_000), "maximum number of outstanding requests of a guest", reload=True
     )

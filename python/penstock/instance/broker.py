@@ -54,6 +54,9 @@ READ_BYTES = 64 * 1024
 GUEST_MESSAGES = 64
 # No more is read of a guest who leaves more than this unread, on all connections together.
 GUEST_UNREAD_BYTES = 32 << 20
+# No more is read of a client that leaves more than this unread. It is disconnected when it leaves
+# still more unread of what it has asked for, such as events.
+UNREAD_BYTES = 64 << 20
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
 # Why the store fails, by errno, in the words for users.
@@ -225,6 +228,10 @@ class Broker:
         self._subscribed = trio.Event()
         self._is_posting_output = False
         self._next_peer = 1
+        # Whether no more is to be read of the client with a route, and whether this is looked at
+        # again.
+        self._is_ahead: Callable[[bytes], bool] = lambda _: False
+        self._caught_up = trio.Event()
         # For the statistics.
         self._received = 0
         self._rounds = Histogram()
@@ -232,10 +239,15 @@ class Broker:
         self._slices = Histogram()
 
     def set_quota(self, quota: Quota) -> None:
-        """Applies changed limits of guests."""
+        """Applies changed limits of users."""
         self._quotas.set_settings(quota)
         self._router.set_limits(
-            quota.requests, quota.request_bytes, quota.watches, quota.all_watches
+            quota.owner_requests,
+            quota.owner_request_bytes,
+            quota.requests,
+            quota.request_bytes,
+            quota.watches,
+            quota.all_watches,
         )
 
     # --- in-process services
@@ -432,6 +444,27 @@ class Broker:
         for user in [user for user, time in self._requested_at.items() if time < since]:
             del self._requested_at[user]
         return list(self._requested_at)
+
+    def hold_back(self, is_ahead: Callable[[bytes], bool]) -> None:
+        """Has no more read of a client while `is_ahead` says so of its route: see `catch_up`."""
+        self._is_ahead = is_ahead
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Has read of clients that were held back, as far as they are not ahead."""
+        self._caught_up.set()
+        self._caught_up = trio.Event()
+
+    async def _wait_for_turn(self, number: int, peer: Connection) -> None:
+        """Returns when more is to be read of a client.
+
+        It waits while the client leaves much unread, or is ahead of the requests that are served in
+        slices: others are served in between, and memory stays bounded.
+        """
+        if peer.unsent > UNREAD_BYTES:
+            await peer.wait_writable()
+        while self._is_ahead(self._uuids[number]) and not peer.scope.cancel_called:
+            await self._caught_up.wait()
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
@@ -1111,5 +1144,7 @@ class Broker:
                     logging.WARNING, "closing the connection of pid %d: %s", peer.pid, malformed
                 )
                 return
+            if peer.is_client:
+                await self._wait_for_turn(number, peer)
             if pause:
                 await trio.sleep(pause)

@@ -144,9 +144,17 @@ class ManagerService:
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
 
+    def _is_ahead(self, route: bytes) -> bool:
+        if self.restarts.failed:
+            return False
+        with suppress(RequestError), self.guard():
+            return self._manager.is_ahead(route)
+        return False
+
     def _report_failure(self, fault: BaseException) -> None:
         for follow in self.on_failure:
             follow(fault)
+        self._broker.catch_up()
 
     def _open_for_reading(self, fault: StoreError) -> None:
         """Has requests that change nothing served while the store cannot be written."""
@@ -166,6 +174,7 @@ class ManagerService:
         """Has the store committed; the peers of a job manager that failed must connect again."""
         self._broker.set_store(self.peer, self._commit)
         self._broker.set_core(self.peer, self._manager, self._read_clock)
+        self._broker.hold_back(self._is_ahead)
         if self._lost_peers is None:
             return
         for peer in self._lost_peers:
@@ -290,6 +299,7 @@ class ManagerService:
         )
         if busy:
             self._broker.nudge()
+        self._broker.catch_up()
         for line in lines:
             log.warning("job-manager: %s", line)
         if purged and self._on_purge is not None:

@@ -54,7 +54,7 @@ impl Peer {
     }
 }
 
-/// Outstanding requests of a guest with one matchtag, of which there is one unless the guest violates RFC 6.
+/// Outstanding requests of a peer with one matchtag, of which there is one unless the peer violates RFC 6.
 #[derive(Clone, Copy, Debug, Default)]
 struct CountedRequests {
     load: Load,
@@ -71,10 +71,14 @@ struct Load {
     watches: u64,
 }
 
-/// The limits of the outstanding requests of each guest.
+/// The limits of the outstanding requests of each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of requests.
+    /// The number of requests of the owner.
+    pub owner_requests: u64,
+    /// The bytes of their payloads.
+    pub owner_request_bytes: u64,
+    /// The number of requests of a guest.
     pub requests: u64,
     /// The bytes of their payloads.
     pub request_bytes: u64,
@@ -88,6 +92,8 @@ impl Default for Limits {
     /// No limits.
     fn default() -> Self {
         Self {
+            owner_requests: u64::MAX,
+            owner_request_bytes: u64::MAX,
             requests: u64::MAX,
             request_bytes: u64::MAX,
             watches: u64::MAX,
@@ -132,7 +138,7 @@ pub struct Router {
     services: BTreeMap<String, PeerId>,
     sequence: u32,
     limits: Limits,
-    /// Of the guests with outstanding requests.
+    /// Of the users with outstanding requests.
     loads: BTreeMap<u32, Load>,
     /// The outstanding streams of all guests.
     watches: u64,
@@ -175,7 +181,7 @@ impl Router {
         }
     }
 
-    /// Sets the limits of the outstanding requests of each guest, for later requests.
+    /// Sets the limits of the outstanding requests of each user, for later requests.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -503,7 +509,8 @@ impl Router {
             .get(&from)
             .and_then(|peer| peer.counted.get(&request.matchtag));
         let is_streaming = request.is_streaming();
-        !request.is_noresponse()
+        self.is_guest(from)
+            && !request.is_noresponse()
             && counted.is_some_and(|counted| counted.is_streaming || is_streaming)
     }
 
@@ -513,27 +520,37 @@ impl Router {
         peer.is_some_and(|peer| peer.location == Location::Outside && !peer.credentials.is_owner())
     }
 
-    /// Counts a request of a guest. Returns the error if it exceeds a limit.
+    /// Counts a request of a client. Returns the error if it exceeds a limit.
     fn count(&mut self, from: PeerId, request: &Message) -> Option<String> {
         let peer = self.peers.get_mut(&from)?;
-        let userid = peer.credentials.userid;
-        if peer.location == Location::Inside || peer.credentials.is_owner() {
+        if peer.location == Location::Inside {
             return None;
         }
+        let userid = peer.credentials.userid;
         let bytes = request.payload.as_deref().map_or(0, <[u8]>::len) as u64;
         let load = self.loads.get(&userid).copied().unwrap_or_default();
         let Limits {
-            requests,
-            request_bytes,
             watches,
             all_watches,
+            ..
         } = self.limits;
+        let is_owner = peer.credentials.is_owner();
+        let (requests, request_bytes, setting) = if is_owner {
+            let Limits {
+                owner_requests,
+                owner_request_bytes,
+                ..
+            } = self.limits;
+            (owner_requests, owner_request_bytes, "owner-request")
+        } else {
+            (self.limits.requests, self.limits.request_bytes, "request")
+        };
         let topic = request.topic();
         if load.requests >= requests {
             self.rejections.requests += 1;
             return Some(format!(
                 "{topic}: user {userid} has {} outstanding requests, expected at most {requests} \
-                 (penstock.quota.requests)",
+                 (penstock.quota.{setting}s)",
                 load.requests
             ));
         }
@@ -541,11 +558,11 @@ impl Router {
             self.rejections.request_bytes += 1;
             return Some(format!(
                 "{topic}: the outstanding requests of user {userid} have {} bytes, expected at most {request_bytes} with \
-                 the {bytes} of this one (penstock.quota.request-bytes)",
+                 the {bytes} of this one (penstock.quota.{setting}-bytes)",
                 load.bytes
             ));
         }
-        let is_watch = request.is_streaming() && !request.is_noresponse();
+        let is_watch = !is_owner && request.is_streaming() && !request.is_noresponse();
         if is_watch && load.watches >= watches {
             self.rejections.watches += 1;
             return Some(format!(
@@ -574,7 +591,7 @@ impl Router {
         None
     }
 
-    /// Counts a response to a guest: the last one ends the request.
+    /// Counts a response to a client: the last one ends the request.
     fn count_response(&mut self, to: PeerId, response: &Message) {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;

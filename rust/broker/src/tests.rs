@@ -404,6 +404,14 @@ fn a_matchtag_of_a_guest_stands_for_one_stream() {
     assert_eq!(errnum(request(2).streaming()), errno::EPROTO);
     // Each has one response.
     assert_eq!(errnum(request(2)), 0);
+    // The owner may do so.
+    router.add_remote_peer(4, "second", OWNER);
+    let mut errnum = |message: Message| one(router.route(4, vec![message])).1.errnum();
+    assert_eq!(errnum(request(1).streaming()), 0);
+    assert_eq!(errnum(request(1)), 0);
+    router.remove_peer(4);
+    router.remove_peer(3);
+    assert!(router.loads.is_empty() && router.watches == 0);
 }
 
 #[test]
@@ -471,7 +479,7 @@ fn the_streams_of_a_guest_and_of_all_guests_are_limited() {
     let (receiver, errnum, text) = route(5, stream(3));
     assert_eq!((receiver, errnum), (5, errno::EAGAIN));
     assert!(text.unwrap().contains("(penstock.quota.all-watches)"));
-    // The owner has no limit.
+    // The owner has no such limit.
     assert_eq!(route(1, stream(3)), (2, 0, None));
     let rejections = router.rejections();
     assert_eq!((rejections.watches, rejections.all_watches), (1, 1));
@@ -480,6 +488,47 @@ fn the_streams_of_a_guest_and_of_all_guests_are_limited() {
     assert_eq!(one(router.route(5, vec![stream(4)])).1.errnum(), 0);
     router.remove_peer(3);
     router.remove_peer(5);
+    assert!(router.loads.keys().eq([&OWNER.userid]) && router.watches == 0);
+}
+
+#[test]
+fn the_outstanding_requests_of_the_owner_have_limits_of_their_own() {
+    let mut router = router();
+    router.add_remote_peer(4, "second", OWNER);
+    router.set_limits(Limits {
+        owner_requests: 2,
+        owner_request_bytes: 40,
+        requests: 0,
+        watches: 0,
+        all_watches: 0,
+        ..Limits::default()
+    });
+    let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
+    let first = one(router.route(4, vec![request(1).streaming()])).1;
+    assert_eq!(one(router.route(4, vec![request(2)])).0, 2);
+    let (peer, error) = one(router.route(4, vec![request(3)]));
+    assert_eq!((peer, error.errnum()), (4, errno::EAGAIN));
+    assert_eq!(
+        error.error_text().as_deref(),
+        Some(
+            "echo.hello: user 1000 has 2 outstanding requests, expected at most 2 (penstock.quota.owner-requests)"
+        )
+    );
+    // A response to a stream does not end it, an error does.
+    router.route(2, vec![Message::response_to(&first, 0, None)]);
+    assert_eq!(one(router.route(4, vec![request(3)])).0, 4);
+    router.route(2, vec![Message::error_to(&first, errno::ENODATA, "")]);
+    let long = Message::request("echo.hello", "x".repeat(40).as_str()).with_matchtag(3);
+    let (peer, error) = one(router.route(4, vec![long]));
+    assert_eq!(peer, 4);
+    assert!(
+        error
+            .error_text()
+            .unwrap()
+            .contains("(penstock.quota.owner-request-bytes)")
+    );
+    assert_eq!(one(router.route(4, vec![request(3)])).0, 2);
+    router.remove_peer(4);
     assert!(router.loads.is_empty() && router.watches == 0);
 }
 
@@ -535,7 +584,7 @@ fn the_outstanding_requests_of_a_guest_are_limited() {
             .contains("penstock.quota.request-bytes")
     );
     assert_eq!(router.rejections().request_bytes, 1);
-    assert!(router.loads.is_empty());
+    assert!(router.loads.keys().eq([&OWNER.userid]));
     // An error of the router itself ends a request, too.
     router.remove_peer(2);
     for tag in 0..9 {

@@ -15,6 +15,7 @@ use serde_json::Map;
 use crate::authorize::{NamedJobs, NextJob, Permission, PermittedJob};
 use crate::context::Context;
 use crate::record::Record;
+use crate::rotation::Rotation;
 use crate::rpc::{Reply, Request};
 
 /// Maximum number of jobs changed in one slice: about a millisecond's work.
@@ -173,13 +174,10 @@ impl BulkRequest {
     }
 }
 
-/// The open requests of one peer, in their order.
-type PeerRequests = VecDeque<BulkRequest>;
-
-/// The open requests by peer, the peer whose slice is next first.
+/// The open requests.
 #[derive(Debug)]
 pub(crate) struct BulkRequests {
-    open: VecDeque<PeerRequests>,
+    open: Rotation<BulkRequest>,
     /// Maximum number of jobs changed in one slice.
     jobs_per_slice: usize,
 }
@@ -187,7 +185,7 @@ pub(crate) struct BulkRequests {
 impl Default for BulkRequests {
     fn default() -> Self {
         Self {
-            open: VecDeque::new(),
+            open: Rotation::default(),
             jobs_per_slice: JOBS_PER_SLICE,
         }
     }
@@ -208,16 +206,12 @@ impl BulkRequests {
         operation: impl Operation + 'static,
     ) -> Reply {
         let mut bulk = BulkRequest::new(request.message, jobs, Box::new(operation));
-        let is_of_peer = |open: &BulkRequest| open.request.origin() == request.origin();
-        let mut peers = self.open.iter_mut();
-        if let Some(peer) = peers.find(|peer| peer.front().is_some_and(is_of_peer)) {
-            peer.push_back(bulk);
-        } else if bulk.run_slice(cx, self.jobs_per_slice) {
+        let origin = request.origin();
+        if self.open.of_peer(origin).next().is_none() && bulk.run_slice(cx, self.jobs_per_slice) {
             let (_, payload) = bulk.response();
             return payload.map_or(Reply::Empty, Reply::Payload);
-        } else {
-            self.open.push_back(PeerRequests::from([bulk]));
         }
+        self.open.push(origin, bulk);
         while self.open_ids() > MAX_OPEN_IDS {
             self.run_next_slice(cx);
         }
@@ -225,34 +219,33 @@ impl BulkRequests {
     }
 
     fn open_ids(&self) -> usize {
-        let requests = self.open.iter().flatten();
-        requests.map(|bulk| bulk.jobs.left()).sum()
+        self.open.iter().map(|bulk| bulk.jobs.left()).sum()
     }
 
     /// Does a slice for the peer that has waited longest.
     pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
-        let Some(mut peer) = self.open.pop_front() else {
+        let Some(mut bulk) = self.open.take_next() else {
             return;
         };
-        let jobs = self.jobs_per_slice;
-        if peer
-            .front_mut()
-            .is_some_and(|bulk| bulk.run_slice(cx, jobs))
-            && let Some(bulk) = peer.pop_front()
-        {
+        if bulk.run_slice(cx, self.jobs_per_slice) {
             let (request, payload) = bulk.response();
             if !request.is_noresponse() {
                 cx.send(Message::response_to(&request, 0, payload));
             }
+        } else {
+            let origin = bulk.request.origin().map(<[u8]>::to_vec);
+            self.open.put_back(origin.as_deref(), bulk);
         }
-        if !peer.is_empty() {
-            self.open.push_back(peer);
-        }
+    }
+
+    /// The number of open requests of a peer.
+    pub(crate) fn open_of(&self, origin: &[u8]) -> usize {
+        self.open.of_peer(Some(origin)).count()
     }
 
     /// The users whose requests are open.
     pub(crate) fn users(&self) -> impl Iterator<Item = u32> {
-        let requests = self.open.iter().flatten();
+        let requests = self.open.iter();
         requests.map(|bulk| bulk.request.credentials().userid)
     }
 

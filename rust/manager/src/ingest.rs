@@ -34,6 +34,7 @@ use crate::effect::Effect;
 use crate::jobspecs;
 use crate::reason::cut_error;
 use crate::record::Record;
+use crate::rotation::Rotation;
 use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest number of submissions of a guest of which parts are missing.
@@ -47,8 +48,8 @@ const JOBS_PER_SLICE: u64 = 150;
 #[derive(Debug)]
 pub(crate) struct Submissions {
     jobs_per_slice: u64,
-    /// The one whose slice is next is the first.
-    open: VecDeque<Submission>,
+    /// The submissions that are continued.
+    open: Rotation<Submission>,
     /// The submissions that need their next part.
     waiting: Vec<Submission>,
     repetitions: Vec<Repetition>,
@@ -73,7 +74,7 @@ impl Default for Submissions {
     fn default() -> Self {
         Self {
             jobs_per_slice: JOBS_PER_SLICE,
-            open: VecDeque::new(),
+            open: Rotation::default(),
             waiting: Vec::new(),
             repetitions: Vec::new(),
             complete: VecDeque::new(),
@@ -144,7 +145,7 @@ impl Submissions {
         }
         submission.requests.push(request.message.header());
         submission.hide(cx);
-        self.open.push_back(submission);
+        self.push(submission);
         self.bound_open(cx, census);
         Ok(Reply::Deferred)
     }
@@ -193,7 +194,7 @@ impl Submissions {
             self.discard(cx, submission, &others);
             return Err(error);
         }
-        self.open.push_back(submission);
+        self.push(submission);
         self.bound_open(cx, census);
         Ok(Reply::Deferred)
     }
@@ -211,7 +212,7 @@ impl Submissions {
             .retain(|other| !other.token.is_same_name(token));
         if let Some(earlier) = self.take(|submission| submission.has_name(token)) {
             if earlier.parts.is_none() {
-                self.open.push_back(earlier);
+                self.push(earlier);
                 return Err(token.taken());
             }
             let text = format!("token `{}`: the submission was begun again", token.name);
@@ -267,8 +268,7 @@ impl Submissions {
         if let Some(at) = self.waiting.iter().position(&is_wanted) {
             return Some(self.waiting.swap_remove(at));
         }
-        let at = self.open.iter().position(&is_wanted)?;
-        self.open.remove(at)
+        self.open.remove(is_wanted)
     }
 
     /// Rejects a submission: its jobs are removed in slices.
@@ -323,7 +323,7 @@ impl Submissions {
 
     /// Continues the oldest submissions while the jobspecs that are not accepted yet take too much memory.
     fn bound_open(&mut self, cx: &mut Context, census: &mut Census) {
-        let bytes = |open: &VecDeque<Submission>| -> usize {
+        let bytes = |open: &Rotation<Submission>| -> usize {
             open.iter().map(|submission| submission.text_bytes).sum()
         };
         while bytes(&self.open) > MAX_OPEN_BYTES {
@@ -384,13 +384,13 @@ impl Submissions {
         !(self.open.is_empty() && self.complete.is_empty() && self.rejected.is_empty())
     }
 
-    /// Does a slice: of the steps of complete submissions, else of the removal of rejected ones, else of the submission that
-    /// has waited longest.
+    /// Does a slice: of the steps of complete submissions, else of the removal of rejected ones, else of the
+    /// submission whose turn it is.
     pub(crate) fn run_next_slice(&mut self, cx: &mut Context, census: &mut Census) {
         if self.step_complete(cx) || self.remove_rejected(cx) {
             return;
         }
-        let Some(mut submission) = self.open.pop_front() else {
+        let Some(mut submission) = self.open.take_next() else {
             return;
         };
         if let Some(error) = cx.rejection.clone() {
@@ -433,8 +433,26 @@ impl Submissions {
             parts.due = cx.now + PART_TIMEOUT_S;
             self.waiting.push(submission);
         } else {
-            self.open.push_back(submission);
+            let origin = submission.origin().map(<[u8]>::to_vec);
+            self.open.put_back(origin.as_deref(), submission);
         }
+    }
+
+    /// Adds a submission that is to be continued, behind those of its peer.
+    fn push(&mut self, submission: Submission) {
+        let origin = submission.origin().map(<[u8]>::to_vec);
+        self.open.push(origin.as_deref(), submission);
+    }
+
+    /// The number of submissions of a peer that are continued.
+    pub(crate) fn open_of(&self, origin: &[u8]) -> usize {
+        self.open.of_peer(Some(origin)).count()
+    }
+
+    /// The memory that their jobspecs take, in bytes.
+    pub(crate) fn open_bytes_of(&self, origin: &[u8]) -> usize {
+        let open = self.open.of_peer(Some(origin));
+        open.map(|submission| submission.text_bytes).sum()
     }
 
     /// Schedules the first steps of some jobs of complete submissions. Returns whether there was one.

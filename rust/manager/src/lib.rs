@@ -47,6 +47,7 @@ mod reason;
 mod replay;
 #[cfg(debug_assertions)]
 mod replay_check;
+mod rotation;
 mod settings;
 mod storage;
 mod store_check;

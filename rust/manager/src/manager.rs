@@ -27,6 +27,11 @@ use crate::replay::{Restored, Resumption};
 use crate::scheduler::SchedulerPeer;
 use crate::state::State;
 
+/// Requests about many jobs, submissions among them, that a peer may have open before no more is read of it.
+const MAX_OPEN_REQUESTS: usize = 64;
+/// The memory of the jobspecs of these submissions, in bytes.
+const MAX_OPEN_BYTES: usize = 16 * 1024 * 1024;
+
 /// The job manager of one instance: messages in, messages out, everything durable in between.
 ///
 /// [`handle`](Self::handle) and [`advance`](Self::advance) change the state and collect messages;
@@ -323,6 +328,13 @@ impl Manager {
             || self.exec.has_slices()
             || self.renewal.is_open()
             || self.dependencies.is_open()
+    }
+
+    /// Whether a peer has sent more requests about many jobs than it should: no more is to be read of it until slices have
+    /// ended some.
+    pub fn is_ahead(&self, origin: &[u8]) -> bool {
+        let open = self.submissions.open_of(origin) + self.bulk.open_of(origin);
+        open > MAX_OPEN_REQUESTS || self.submissions.open_bytes_of(origin) > MAX_OPEN_BYTES
     }
 
     /// Whether the slices that are due delay any of these users: all requests that are done in slices, and jobs that are

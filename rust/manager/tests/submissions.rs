@@ -58,6 +58,39 @@ fn others_are_served_between_slices_and_see_no_job_before_all() {
 }
 
 #[test]
+fn a_peer_with_many_submissions_does_not_delay_those_of_others() {
+    const SUBMISSIONS: usize = 100;
+    let mut bench = Bench::new();
+    for _ in 0..SUBMISSIONS {
+        let out = submit_as(&mut bench, "flood", &copies(JOBS));
+        assert!(responses(&out, "job-ingest.submit").is_empty());
+    }
+    // No more is read of it, unlike of others.
+    assert!(bench.manager.is_ahead(b"flood"));
+    assert!(!bench.manager.is_ahead(b"other"));
+    let mut out = submit_as(&mut bench, "other", &copies(JOBS));
+    let mut slices = 0;
+    let is_others = |message: &&Message| message.origin() == Some(b"other".as_slice());
+    let done = |out: &[Message]| responses(out, "job-ingest.submit").iter().any(is_others);
+    while !done(&out) {
+        assert!(bench.is_due());
+        out.extend(bench.pass(0.0));
+        slices += 1;
+    }
+    // The two peers take turns: the flood has not had a hundred times as many slices, and its first submission is done.
+    assert!(slices < 4 * JOBS / 100, "{slices}");
+    assert!(bench.manager.is_ahead(b"flood"));
+    let ended = responses(&out, "job-ingest.submit");
+    assert!(ended.len() <= 3, "{}", ended.len());
+    while bench.is_due() {
+        out.extend(bench.pass(0.0));
+    }
+    assert_eq!(responses(&out, "job-ingest.submit").len(), SUBMISSIONS + 1);
+    assert!(!bench.manager.is_ahead(b"flood"));
+    assert_eq!(total(&mut bench), (SUBMISSIONS + 1) * JOBS);
+}
+
+#[test]
 fn slices_delay_the_users_who_have_no_open_request() {
     const GUEST: u32 = 2000;
     let mut bench = Bench::with(Settings {

@@ -146,11 +146,21 @@ impl Router {
         Ok(())
     }
 
-    /// Sets the limits of each guest's outstanding requests, of their bytes and of the streams among them, and of the
-    /// streams of all guests; a negative number is unlimited.
-    fn set_limits(&mut self, requests: i64, request_bytes: i64, watches: i64, all_watches: i64) {
+    /// Sets the limits of the owner's outstanding requests and of their bytes, of each guest's, of the streams among these,
+    /// and of the streams of all guests; a negative number is unlimited.
+    fn set_limits(
+        &mut self,
+        owner_requests: i64,
+        owner_request_bytes: i64,
+        requests: i64,
+        request_bytes: i64,
+        watches: i64,
+        all_watches: i64,
+    ) {
         let limit = |number: i64| u64::try_from(number).unwrap_or(u64::MAX);
         self.0.set_limits(Limits {
+            owner_requests: limit(owner_requests),
+            owner_request_bytes: limit(owner_request_bytes),
             requests: limit(requests),
             request_bytes: limit(request_bytes),
             watches: limit(watches),

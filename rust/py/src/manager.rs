@@ -152,6 +152,11 @@ impl JobManager {
         self.with(py, |manager| manager.advance(now))
     }
 
+    #[pyo3(signature = (route, /))]
+    fn is_ahead(&self, py: Python<'_>, route: &[u8]) -> PyResult<bool> {
+        self.with(py, move |manager| manager.is_ahead(route))
+    }
+
     #[pyo3(signature = (users, /))]
     fn delays(&self, py: Python<'_>, users: Vec<u32>) -> PyResult<bool> {
         self.with(py, move |manager| manager.delays(&users))

@@ -289,6 +289,14 @@ impl Submission {
         }
     }
 
+    /// The peer that sends it, or sent it first.
+    pub(super) fn origin(&self) -> Option<&[u8]> {
+        match &self.parts {
+            Some(parts) => parts.origin.as_deref(),
+            None => self.requests.first().and_then(Message::origin),
+        }
+    }
+
     /// Begins a submission that comes in parts, all of which are still to come.
     pub(super) fn in_parts(
         sender: Credentials,
