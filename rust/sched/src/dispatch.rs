@@ -53,7 +53,7 @@ impl Scheduler {
 
     fn handle_request(&mut self, request: &Message) {
         if request.method() == topic::DISCONNECT {
-            return self.estimate_requests.disconnect(request.origin());
+            return self.disconnect(request.origin());
         }
         if caller(request) == Caller::Owner
             && let Err(error) = request.require_owner()
@@ -67,6 +67,10 @@ impl Scheduler {
             topic::sched::ALLOC => return self.alloc(request),
             topic::sched::CANCEL => return self.cancel(request),
             topic::sched::PRIORITIZE => return self.prioritize(request),
+            topic::sched::ESTIMATE => match self.estimate_requests.await_turn(request.clone()) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
             topic::sched::FREE => self.free(request),
             topic::sched::EXPIRATION => self.set_expiration(request),
             topic::sched::CONFIG_RELOAD => self.reload_config(request),
@@ -78,6 +82,14 @@ impl Scheduler {
             },
         };
         self.reply(request, reply);
+    }
+
+    /// Drops the requests of a peer that has disconnected.
+    fn disconnect(&mut self, origin: Option<&[u8]>) {
+        if origin.is_some() {
+            self.queries.retain(|request| request.origin() != origin);
+            self.estimate_requests.disconnect(origin);
+        }
     }
 
     fn stats(&self) -> StatsResponse<'static> {
@@ -125,9 +137,6 @@ impl Scheduler {
 fn is_query(request: &Message) -> bool {
     matches!(
         request.topic(),
-        topic::sched::EXPLAIN
-            | topic::sched::ESTIMATE
-            | topic::sched::WHAT_IF
-            | topic::sched::RESOURCE_STATUS
+        topic::sched::EXPLAIN | topic::sched::WHAT_IF | topic::sched::RESOURCE_STATUS
     )
 }

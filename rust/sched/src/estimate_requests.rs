@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use penstock_engine::{Band, Engine, SlicedEstimate};
+use penstock_flux::RequestError;
+use penstock_flux::errno::EAGAIN;
+use penstock_flux::limits::MAX_FRAME_BYTES;
 use penstock_flux::sched::EstimateResponseText;
 use penstock_wire::Message;
 
@@ -28,6 +31,12 @@ pub(crate) struct OpenEstimate {
 /// The greatest length of a response, in bytes: half of that of a frame.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
+/// The greatest number of waiting requests.
+const MAX_WAITING: usize = 1024;
+/// The same of one user, and of the bytes of their payloads: at least as many as one request may have.
+const MAX_WAITING_OF_USER: usize = 256;
+const MAX_WAITING_BYTES_OF_USER: usize = MAX_FRAME_BYTES;
+
 /// The requests, in the order of their arrival; peers take turns.
 #[derive(Debug)]
 pub(crate) struct EstimateRequests {
@@ -51,8 +60,37 @@ impl Default for EstimateRequests {
 }
 
 impl EstimateRequests {
-    pub fn await_turn(&mut self, request: Message) {
-        self.waiting.push_back(request);
+    /// Adds a request to those that wait for their turn.
+    ///
+    /// # Errors
+    ///
+    /// There are as many as the daemon retains, in all or of this user (EAGAIN): the sender has sent them without waiting
+    /// for responses.
+    pub fn await_turn(&mut self, request: Message) -> Result<(), RequestError> {
+        let length = |request: &Message| request.payload.as_deref().map_or(0, <[u8]>::len);
+        let userid = request.credentials().userid;
+        let (mut count, mut bytes) = (0, length(&request));
+        for other in &self.waiting {
+            if other.credentials().userid == userid {
+                count += 1;
+                bytes += length(other);
+            }
+        }
+        let limit = if self.waiting.len() >= MAX_WAITING {
+            format!("{MAX_WAITING} requests for forecasts")
+        } else if count >= MAX_WAITING_OF_USER {
+            format!("{MAX_WAITING_OF_USER} requests for forecasts of user {userid}")
+        } else if count > 0 && bytes > MAX_WAITING_BYTES_OF_USER {
+            format!("{MAX_WAITING_BYTES_OF_USER} bytes of requests for forecasts of user {userid}")
+        } else {
+            self.waiting.push_back(request);
+            return Ok(());
+        };
+        let text = format!(
+            "{}: at most {limit} are outstanding: send the request again after a response",
+            request.topic()
+        );
+        Err(RequestError::new(EAGAIN, text))
     }
 
     /// Takes the next request: the first of another peer than the last one, if there is one.
@@ -69,9 +107,6 @@ impl EstimateRequests {
 
     /// Drops the requests of a peer that has disconnected.
     pub fn disconnect(&mut self, origin: Option<&[u8]>) {
-        if origin.is_none() {
-            return;
-        }
         self.waiting.retain(|request| request.origin() != origin);
         if let Some(open) = &self.open
             && open.request.origin() == origin

@@ -59,10 +59,6 @@ impl Scheduler {
     /// Answers the queries that have arrived since the last call.
     pub(crate) fn answer_queries(&mut self, now: f64) {
         for request in std::mem::take(&mut self.queries) {
-            if request.topic() == topic::sched::ESTIMATE {
-                self.estimate_requests.await_turn(request);
-                continue;
-            }
             let reply = self.query(&request, now);
             self.reply(&request, reply);
         }

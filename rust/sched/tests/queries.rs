@@ -327,6 +327,51 @@ fn jobs_without_an_estimate_have_reasons_and_a_disconnect_drops_requests() {
 }
 
 #[test]
+fn requests_for_estimates_are_limited_in_number_and_bytes() {
+    let mut bench = busy(2);
+    let mut send_as = |userid: u32, matchtag: u32, payload: &str| {
+        let mut request = Message::request("sched.estimate", payload).with_matchtag(matchtag);
+        (request.userid, request.rolemask) = (userid, OWNER);
+        request.push_route(b"a");
+        bench.scheduler.handle(&request);
+        let answers = bench.scheduler.take_out();
+        let error = |answer: &Message| (answer.errnum(), answer.error_text().unwrap().into_owned());
+        answers.iter().map(error).collect::<Vec<_>>()
+    };
+    let text = |limit: &str| {
+        let rest = "are outstanding: send the request again after a response";
+        vec![(EAGAIN, format!("sched.estimate: at most {limit} {rest}"))]
+    };
+    for user in 1..=4 {
+        for matchtag in 0..256 {
+            assert_eq!(send_as(user, matchtag, "{}"), []);
+        }
+        let limit = if user == 4 {
+            "1024 requests for forecasts".to_owned()
+        } else {
+            format!("256 requests for forecasts of user {user}")
+        };
+        assert_eq!(send_as(user, 999, "{}"), text(&limit));
+    }
+    assert_eq!(send_as(5, 999, "{}"), text("1024 requests for forecasts"));
+    bench.scheduler.schedule(1000.0);
+    while bench.scheduler.advance_estimates(1000.0) {}
+    let answers = bench.scheduler.take_out();
+    assert_eq!(answers.len(), 1024);
+    assert!(answers.iter().all(|answer| answer.errnum() == 0));
+    // A long one is accepted, but no second one beside it.
+    let mut send_long = |matchtag: u32| {
+        let payload = format!("{{}}{}", " ".repeat((32 << 20) + 1));
+        let mut request = Message::request("sched.estimate", &payload).with_matchtag(matchtag);
+        request.rolemask = OWNER;
+        request.push_route(b"a");
+        bench.scheduler.handle(&request);
+        bench.scheduler.take_out().len()
+    };
+    assert_eq!((send_long(1), send_long(2)), (0, 1));
+}
+
+#[test]
 fn a_what_if_query_changes_nothing() {
     let mut bench = busy(2);
     let before = format!("{:?}", bench.scheduler.engine());
