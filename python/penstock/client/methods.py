@@ -687,11 +687,14 @@ class Methods:
         Args:
             ids: These jobs, at most 1,000; by default the pending ones, in queue order.
             max_entries: The maximum number of pending jobs; 0 for all, which may take seconds, with
-                other requests served meanwhile.
+                other requests served meanwhile. A response has at most 32 MiB: about 700,000
+                jobs, 250,000 with ranges of starts.
 
         Raises:
-            RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's
-                (EPERM).
+            RpcError: the scheduler does not answer this (ENOSYS), a job is another user's
+                (EPERM), the response would be too long (EOVERFLOW, before the estimates are
+                made as far as the number of jobs shows it), or too many such requests are
+                outstanding (EAGAIN).
         """
         payload: dict[str, Any]
         payload = {"max_entries": max_entries} if ids is None else {"ids": list(ids)}
@@ -708,8 +711,8 @@ class Methods:
                 node count with which it would start now; jobs are ids of pending jobs.
 
         Raises:
-            RpcError: the scheduler does not answer this (ENOSYS), or the change is impossible
-                (EINVAL).
+            RpcError: the scheduler does not answer this (ENOSYS), the change is impossible
+                (EINVAL), or too many requests for forecasts are outstanding (EAGAIN).
         """
         return Call(topics.sched.WHAT_IF, dict(change), read_what_if)
 

@@ -19,6 +19,7 @@ const BATCH_JOBS: u32 = 1000;
 const HORIZON: Horizon = Horizon {
     ends: 64,
     decisions: 4096,
+    work: u64::MAX,
 };
 /// Nodes of the machine that the curves of the queue share.
 const NODES: u32 = 10_000;

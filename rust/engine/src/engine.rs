@@ -44,6 +44,9 @@ pub struct Engine {
     recheck: bool,
 }
 
+/// The [work](EngineState::work) of a pass that visits no job.
+const PASS_WORK: u64 = 32;
+
 /// The counts of changes at the end of the last pass after which nothing was left to decide. The
 /// count of a node table's changes restarts in a copy, so a copy is not settled.
 #[derive(Debug, Default)]
@@ -106,6 +109,7 @@ impl Engine {
             logged_changes: 0,
             allocation_log: AllocationLog::default(),
             starts: 0,
+            work: 0,
             any_node: Vec::new(),
             reachable: Vec::new(),
         };
@@ -366,18 +370,32 @@ impl Engine {
     /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
     /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        self.complete_order();
         let mut decisions = Vec::new();
-        let mut is_final = self.first_pass(now, max, &mut decisions);
-        while !is_final && decisions.len() < max {
+        self.schedule_until(now, max, u64::MAX, &mut decisions);
+        decisions
+    }
+
+    /// As [`schedule`](Self::schedule), until the count of work has reached `work_end` after a pass. Returns whether nothing
+    /// is left to decide.
+    pub(crate) fn schedule_until(
+        &mut self,
+        now: f64,
+        max: usize,
+        work_end: u64,
+        decisions: &mut Vec<Decision>,
+    ) -> bool {
+        self.complete_order();
+        let mut is_final = self.first_pass(now, max, decisions);
+        while !is_final && decisions.len() < max && self.state.work < work_end {
             let before = decisions.len();
-            self.run_policy(now, max, &mut decisions);
+            self.run_policy(now, max, decisions);
             is_final = decisions.len() == before;
         }
-        if decisions.len() < max {
+        let is_complete = is_final && decisions.len() < max;
+        if is_complete {
             self.settled = Settled(Some(self.progress()));
         }
-        decisions
+        is_complete
     }
 
     /// As [`schedule`](Self::schedule), with a single pass, for callers that change the engine's
@@ -415,6 +433,7 @@ impl Engine {
     fn run_policy(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) {
         self.settled = Settled(None);
         let state = &mut self.state;
+        state.work += PASS_WORK;
         self.policy_state
             .run(self.policy, state, now, max, decisions);
     }

@@ -28,6 +28,9 @@ pub struct Horizon {
     pub ends: usize,
     /// Maximum number of decisions: starts and denials.
     pub decisions: usize,
+    /// The work after which no further pass begins, in steps of some nanoseconds: an entry of the queue or a planned end
+    /// that is looked at is one, a job or a placement that is examined several. It is counted, not measured.
+    pub work: u64,
 }
 
 impl Horizon {
@@ -35,6 +38,13 @@ impl Horizon {
     pub const UNLIMITED: Self = Self {
         ends: usize::MAX,
         decisions: usize::MAX,
+        work: u64::MAX,
+    };
+
+    /// All decisions at one time.
+    const ONE_END: Self = Self {
+        ends: 1,
+        ..Self::UNLIMITED
     };
 }
 
@@ -83,15 +93,25 @@ enum StartSource {
 
 impl SlicedEstimate {
     /// The greatest number of jobs that one part adds to those whose starts are recorded.
-    const MAX_LISTED: usize = 16_384;
+    const MAX_LISTED: usize = 4096;
+
+    /// The number of jobs, of which [`ids`](Self::ids) has those that are listed so far.
+    pub fn job_count(&self) -> usize {
+        let unlisted = self.unlisted.as_ref().map_or(0, |(_, left)| *left);
+        self.ids.len() + unlisted
+    }
 
     /// The jobs, in the order in which they were named.
     pub fn ids(&self) -> &[JobId] {
         &self.ids
     }
 
-    /// Continues, for at most as many planned ends and decisions as `part` has, one of each at least. Returns whether all
-    /// starts are known that can be.
+    /// The work of all parts so far, as that of a [`Horizon`].
+    pub fn work(&self) -> u64 {
+        self.ahead.engine.state.work
+    }
+
+    /// Continues within the limits of `part`, for one pass at least. Returns whether all starts are known that can be.
     ///
     /// A pass that makes reservations for all jobs is not divided.
     pub fn advance(&mut self, part: Horizon) -> bool {
@@ -102,9 +122,9 @@ impl SlicedEstimate {
             StartSource::Reservations => return true,
             StartSource::NextReservations => {
                 let starts = &mut self.starts;
-                let mut none = FxHashSet::default();
-                self.ahead.decisions_left = usize::MAX;
-                self.ahead.pass(&mut none, &mut |_, _, _| {});
+                let mut ignore = |_: &Engine, _: f64, _: Decision| {};
+                self.ahead
+                    .advance(Horizon::ONE_END, &mut self.watched, &mut ignore);
                 for id in &self.ids {
                     if self.ahead.engine.is_running(*id) {
                         starts.insert(*id, self.ahead.now);
@@ -115,24 +135,13 @@ impl SlicedEstimate {
             }
             StartSource::Forecast => {}
         }
-        self.ahead.decisions_left = part.decisions.max(1);
         let starts = &mut self.starts;
         let mut record = |_: &Engine, time: f64, decision: Decision| {
             if let Decision::Alloc { id, .. } = decision {
                 starts.insert(id, time);
             }
         };
-        for _ in 0..part.ends.max(1) {
-            if self.watched.is_empty() || !self.ahead.pass(&mut self.watched, &mut record) {
-                return true;
-            }
-            if self.ahead.decisions_left == 0 {
-                // More may start at the same time.
-                self.ahead.begun = false;
-                return false;
-            }
-        }
-        false
+        self.ahead.advance(part, &mut self.watched, &mut record)
     }
 
     /// Lists the next jobs. Returns whether these were the last.
@@ -225,7 +234,8 @@ impl Engine {
             return self.reservations(&order);
         }
         let ahead = Forecast::new(self.clone(), now);
-        self.estimates(ahead, &order, &mut || true).estimates
+        self.estimates(ahead, &order, Horizon::UNLIMITED, &mut || true)
+            .estimates
     }
 
     /// As [`estimate`](Self::estimate), for these jobs only: the forecast ends when all of them
@@ -247,14 +257,8 @@ impl Engine {
             };
             return ids.iter().map(unknown).collect();
         }
-        let mut left = horizon.ends;
-        let mut may_continue = || {
-            left -= 1;
-            left > 0
-        };
-        let mut ahead = Forecast::new(self.clone(), now);
-        ahead.decisions_left = horizon.decisions;
-        self.estimates(ahead, ids, &mut may_continue).estimates
+        let ahead = Forecast::new(self.clone(), now);
+        self.estimates(ahead, ids, horizon, &mut || false).estimates
     }
 
     /// As [`estimate_of`](Self::estimate_of); calls `may_continue` after each pass of the forecast,
@@ -269,15 +273,16 @@ impl Engine {
             return Some(self.reservations(ids));
         }
         let ahead = Forecast::new(self.clone(), now);
-        let found = self.estimates(ahead, ids, may_continue);
+        let found = self.estimates(ahead, ids, Horizon::ONE_END, may_continue);
         found.is_whole.then_some(found.estimates)
     }
 
-    /// The starts of these jobs in a forecast on a copy.
+    /// The starts of these jobs in a forecast on a copy, made in parts while `may_continue`.
     fn estimates(
         &self,
         mut ahead: Forecast,
         ids: &[JobId],
+        part: Horizon,
         may_continue: &mut dyn FnMut() -> bool,
     ) -> ForecastStarts {
         let mut watched = ahead.can_start(ids.iter().copied());
@@ -289,12 +294,19 @@ impl Engine {
             }
         };
         let is_whole = if self.keeps_reservations() {
-            ahead.pass(&mut watched, &mut record);
+            ahead.advance(Horizon::ONE_END, &mut watched, &mut record);
             let planned = ahead.engine.reservations(ids).into_iter();
             starts.extend(planned.filter_map(|job| Some((job.id, job.start?))));
             true
         } else {
-            ahead.run(&mut watched, may_continue, &mut record)
+            loop {
+                if ahead.advance(part, &mut watched, &mut record) {
+                    break true;
+                }
+                if !may_continue() {
+                    break false;
+                }
+            }
         };
         let estimate = |id: &JobId| Estimate {
             id: *id,
@@ -340,9 +352,8 @@ pub(crate) struct Forecast {
     pub engine: Engine,
     /// Its current time, in seconds since the epoch.
     pub now: f64,
-    begun: bool,
-    /// The number of decisions that it may still make.
-    decisions_left: usize,
+    /// Whether nothing more is decided at this time.
+    is_decided: bool,
 }
 
 impl Forecast {
@@ -358,8 +369,7 @@ impl Forecast {
         Self {
             engine,
             now,
-            begun: false,
-            decisions_left: usize::MAX,
+            is_decided: false,
         }
     }
 
@@ -374,48 +384,44 @@ impl Forecast {
         pending.collect()
     }
 
-    /// Advances from planned end to planned end until each of the watched jobs has started or is
-    /// denied, or no decision remains. Calls `record` with these decisions, and `may_continue` after
-    /// each pass. Returns `false` if `may_continue` or the limit on decisions stopped it before.
-    pub fn run(
+    /// Advances from planned end to planned end until each of the watched jobs has started or is denied, within the limits
+    /// of `part`, for one pass at least. Calls `record` with these decisions. Returns whether no more of them follow.
+    pub fn advance(
         &mut self,
-        watched: &mut FxHashSet<JobId>,
-        may_continue: &mut dyn FnMut() -> bool,
-        record: &mut dyn FnMut(&Engine, f64, Decision),
-    ) -> bool {
-        while !watched.is_empty() && self.pass(watched, record) {
-            if self.decisions_left == 0 || !may_continue() {
-                return watched.is_empty();
-            }
-        }
-        true
-    }
-
-    /// Advances to the next planned end, except at the first call, and makes a pass. Returns
-    /// whether more decisions may follow.
-    pub fn pass(
-        &mut self,
+        part: Horizon,
         watched: &mut FxHashSet<JobId>,
         record: &mut dyn FnMut(&Engine, f64, Decision),
     ) -> bool {
-        if self.begun {
-            let Some(end) = self.engine.state.end_next() else {
-                return false;
-            };
-            self.now = end;
-        }
-        self.begun = true;
-        if self.engine.head().is_none() {
-            return false;
-        }
-        let decisions = self.engine.schedule(self.now, self.decisions_left);
-        self.decisions_left -= decisions.len();
-        for decision in decisions {
-            let (Decision::Alloc { id, .. } | Decision::Deny { id, .. }) = &decision;
-            if watched.remove(id) {
-                record(&self.engine, self.now, decision);
+        let work_end = self.engine.state.work.saturating_add(part.work);
+        let mut decisions_left = part.decisions.max(1);
+        for _ in 0..part.ends.max(1) {
+            if watched.is_empty() {
+                return true;
+            }
+            if self.is_decided {
+                let Some(end) = self.engine.state.end_next() else {
+                    return true;
+                };
+                self.now = end;
+            }
+            if self.engine.head().is_none() {
+                return true;
+            }
+            let mut decisions = Vec::new();
+            self.is_decided =
+                self.engine
+                    .schedule_until(self.now, decisions_left, work_end, &mut decisions);
+            decisions_left -= decisions.len();
+            for decision in decisions {
+                let (Decision::Alloc { id, .. } | Decision::Deny { id, .. }) = &decision;
+                if watched.remove(id) {
+                    record(&self.engine, self.now, decision);
+                }
+            }
+            if decisions_left == 0 || self.engine.state.work >= work_end {
+                break;
             }
         }
-        true
+        watched.is_empty()
     }
 }

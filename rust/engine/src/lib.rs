@@ -80,7 +80,7 @@ pub use queues::QueueOptions;
 pub use running_jobs::OutsideResources;
 pub use summary::{AllocationSummary, NodeAllocation, PendingJob};
 pub use verdict::{Decision, Interference, Overlong};
-pub use whatif::{Change, ChangeEffect, Fit, Moved, Start};
+pub use whatif::{Change, ChangeEffect, Fit, FitSearch, Moved, SlicedWhatIf, Start};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -3,15 +3,24 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::ids::ClassId;
+use crate::ids::{ClassId, LaneId};
 use crate::queue::Key;
 use crate::state::EngineState;
+
+/// Jobs of which a scan knows the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// The jobs of a class that the scan has not reached.
+    Class(ClassId),
+    /// The other jobs of a lane: the search for the next one of a class would look at all of its lanes.
+    Lane(LaneId),
+}
 
 /// A scan of the pending jobs that are not held. The state must not change between two steps.
 #[derive(Debug)]
 pub(crate) struct QueueScan {
-    /// The next job of each class.
-    heads: BinaryHeap<Reverse<(Key, ClassId)>>,
+    /// The next job of each source.
+    heads: BinaryHeap<Reverse<(Key, Source)>>,
 }
 
 impl QueueScan {
@@ -20,18 +29,29 @@ impl QueueScan {
         for group in &state.queue.groups {
             let classes = group.heads.all().iter().zip(&group.classes);
             let pending = classes.filter(|(key, _)| !key.is_absent());
-            heads.extend(pending.map(|(key, class)| Reverse((*key, *class))));
+            heads.extend(pending.map(|(key, class)| Reverse((*key, Source::Class(*class)))));
         }
         Self { heads }
     }
 
     /// The next job.
     pub fn next(&mut self, state: &EngineState) -> Option<Key> {
-        let Reverse((key, class)) = self.heads.pop()?;
-        let next = state.queue.after(class, key, |_| true);
-        if !next.is_absent() {
-            self.heads.push(Reverse((next, class)));
+        loop {
+            let Reverse((key, source)) = self.heads.pop()?;
+            match source {
+                Source::Class(class) => {
+                    let lanes = state.queue.lane_heads(class);
+                    let heads = lanes.map(|(key, lane)| Reverse((key, Source::Lane(lane))));
+                    self.heads.extend(heads);
+                }
+                Source::Lane(lane) => {
+                    let next = state.queue.after_in_lane(lane, key);
+                    if !next.is_absent() {
+                        self.heads.push(Reverse((next, source)));
+                    }
+                    return Some(key);
+                }
+            }
         }
-        Some(key)
     }
 }

@@ -18,6 +18,9 @@ use crate::verdict::{Decision, Impossible, Overlong, PastExpiration};
 /// A job with a shorter time limit, in seconds, is planned to end as it starts.
 pub(crate) const SHORTEST_LIMIT_S: f64 = 1e-9;
 
+/// The [work](EngineState::work) of the search for an allocation.
+const PLACEMENT_WORK: u64 = 16;
+
 /// The first and the last planned end of some jobs that have released resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreedEnds {
@@ -65,6 +68,9 @@ pub(crate) struct EngineState {
     pub allocation_log: AllocationLog,
     /// The number of jobs started so far.
     pub starts: u64,
+    /// The work of the passes so far, in steps of some nanoseconds: a measure without a clock, by which forecasts are
+    /// divided.
+    pub work: u64,
     /// By shape, whether a unit is any idle node, if known (see [`takes_any_node`]).
     pub any_node: Vec<Option<bool>>,
     /// By shape, whether it is reachable (see [`Self::is_reachable`]), if known since nodes have
@@ -209,6 +215,7 @@ impl EngineState {
             return None;
         }
         let (shape, queue) = (class.shape, class.queue);
+        self.work += PLACEMENT_WORK;
         let Some(allocation) = self.node_table.place(shape) else {
             class.failed = Some(generation);
             return None;
@@ -369,6 +376,7 @@ impl EngineState {
         }
         while let Some(ending) = self.timeline().first().filter(|ending| ending.end <= time) {
             let running = self.remove_running(ending.run)?;
+            self.work += running.shares.len() as u64;
             self.node_table.release(&running.shares);
             self.jobs.remove(running.handle);
         }

@@ -487,7 +487,11 @@ fn an_estimate_looks_no_further_than_its_horizon() {
     // Four jobs run, and whenever they end, four others start.
     engine.schedule(0.0, 12);
     let starts = |ends, decisions| {
-        let horizon = Horizon { ends, decisions };
+        let horizon = Horizon {
+            ends,
+            decisions,
+            ..Horizon::UNLIMITED
+        };
         let estimates = engine.estimate_within(
             1.0,
             &[

@@ -5,7 +5,9 @@ mod machines;
 use std::collections::BTreeMap;
 
 use machines::{engine, nodes, random_request, ranks, slots, submit};
-use penstock_engine::{Change, Decision, Engine, Job, Moved, Policy, QueueId, Start};
+use penstock_engine::{
+    Change, Decision, Engine, EstimatedJobs, Horizon, Job, Moved, Policy, QueueId, Start,
+};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use proptest::prelude::*;
@@ -277,6 +279,56 @@ fn take(engine: &mut Engine, at: u32, step: &Step) -> String {
     }
 }
 
+/// 300 jobs of 40 shapes, each with a time limit of its own, on 40 nodes.
+fn long_queue(policy: Policy) -> Engine {
+    let mut engine = engine(policy, &[(4, 0); 40]);
+    for id in 1..=300_u32 {
+        let request = nodes(1 + id * 37 % 40, 4, 0, 60.0 + f64::from(id * 7 % 1009));
+        submit(&mut engine, u64::from(id), request);
+    }
+    engine.schedule(100.0, usize::MAX);
+    engine
+}
+
+#[test]
+fn the_parts_of_a_forecast_are_bounded_by_their_work() {
+    let part = Horizon {
+        work: 500,
+        ..Horizon::UNLIMITED
+    };
+    // A part ends with the pass that exceeds its work.
+    for (policy, max_work) in [
+        (Policy::Fcfs, 500 + 200),
+        (Policy::Easy, 500 + 1500),
+        (Policy::Hybrid { depth: 4 }, 500 + 3000),
+    ] {
+        let engine = long_queue(policy);
+        let mut estimate = engine.begin_estimate(100.0, EstimatedJobs::First(usize::MAX));
+        let change = Change::Cancel(JobId::new(150));
+        let mut effect = engine.begin_what_if(&change, 100.0, usize::MAX).unwrap();
+        let (mut done, mut longest) = (0, 0);
+        while !estimate.advance(part) {
+            longest = longest.max(estimate.work() - std::mem::replace(&mut done, estimate.work()));
+        }
+        assert!(
+            estimate.work() > 5 * max_work,
+            "{policy}: {}",
+            estimate.work()
+        );
+        assert!(longest <= max_work, "{policy}: {longest}");
+        (done, longest) = (effect.work(), 0);
+        while !effect.advance(part) {
+            longest = longest.max(effect.work() - std::mem::replace(&mut done, effect.work()));
+        }
+        assert!(longest <= max_work, "{policy}: {longest}");
+        let starts = engine.estimate(100.0);
+        assert!(starts.iter().all(|job| job.start.is_some()));
+        for job in starts {
+            assert_eq!(estimate.start(job.id), job.start);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
@@ -316,7 +368,9 @@ proptest! {
         down in 0_u32..16,
         about in 0_usize..8,
         change in 0_u32..5,
+        (ends, decisions, work) in (1_usize..4, 1_usize..4, 0_u64..200),
     ) {
+        let part = Horizon { ends, decisions, work };
         let mut engine = engine(policy, &sizes);
         let (mut now, mut id) = (100.0, 0);
         for jobs in [&first, &then] {
@@ -364,6 +418,14 @@ proptest! {
         }
         let other = drive(changed, now);
         let effect = engine.what_if(&change, now, usize::MAX).unwrap();
+        let mut in_parts = engine.begin_what_if(&change, now, usize::MAX).unwrap();
+        while !in_parts.advance(part) {}
+        prop_assert_eq!(in_parts.take_effect().unwrap(), effect.clone());
+        let mut in_parts = engine.begin_estimate(now, EstimatedJobs::First(usize::MAX));
+        while !in_parts.advance(part) {}
+        for estimate in engine.estimate(now) {
+            prop_assert_eq!(in_parts.start(estimate.id), estimate.start);
+        }
         prop_assert_eq!(format!("{engine:?}"), digest);
         let time = |starts: &BTreeMap<u64, (f64, IdSet)>, id: u64| starts.get(&id).map(|(start, _)| *start);
         let (about, gone) = match &change {

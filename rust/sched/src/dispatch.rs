@@ -67,10 +67,12 @@ impl Scheduler {
             topic::sched::ALLOC => return self.alloc(request),
             topic::sched::CANCEL => return self.cancel(request),
             topic::sched::PRIORITIZE => return self.prioritize(request),
-            topic::sched::ESTIMATE => match self.estimate_requests.await_turn(request.clone()) {
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
+            topic::sched::ESTIMATE | topic::sched::WHAT_IF => {
+                match self.estimate_requests.await_turn(request.clone()) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
             topic::sched::FREE => self.free(request),
             topic::sched::EXPIRATION => self.set_expiration(request),
             topic::sched::CONFIG_RELOAD => self.reload_config(request),
@@ -137,6 +139,6 @@ impl Scheduler {
 fn is_query(request: &Message) -> bool {
     matches!(
         request.topic(),
-        topic::sched::EXPLAIN | topic::sched::WHAT_IF | topic::sched::RESOURCE_STATUS
+        topic::sched::EXPLAIN | topic::sched::RESOURCE_STATUS
     )
 }

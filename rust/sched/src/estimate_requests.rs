@@ -1,19 +1,43 @@
-//! The requests for estimates: one is in progress, the others wait for their turn.
+//! The requests for forecasts, which are estimates and changes: one is in progress, the others wait for their turn.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use penstock_engine::{Band, Engine, SlicedEstimate};
+use penstock_engine::{Band, Engine, FitSearch, Horizon, SlicedEstimate, SlicedWhatIf};
 use penstock_flux::RequestError;
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::limits::MAX_FRAME_BYTES;
 use penstock_flux::sched::EstimateResponseText;
 use penstock_wire::Message;
 
+/// A forecast in progress.
+#[derive(Debug)]
+pub(crate) struct OpenForecast {
+    /// The request without its payload.
+    pub request: Message,
+    pub progress: Progress,
+}
+
+/// The progress of a forecast, by its kind.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Estimate(Box<OpenEstimate>),
+    WhatIf(Box<OpenWhatIf>),
+    Fit(Box<FitSearch>),
+}
+
+/// The effect of a change, in progress.
+#[derive(Debug)]
+pub(crate) struct OpenWhatIf {
+    pub effect: SlicedWhatIf,
+    /// Whether the change is the submission of a held job.
+    pub is_held: bool,
+    /// When it began, in seconds since the epoch.
+    pub now: f64,
+}
+
 /// An estimate in progress.
 #[derive(Debug)]
 pub(crate) struct OpenEstimate {
-    /// The request without its payload.
-    pub request: Message,
     pub errors: BTreeMap<String, String>,
     /// When it began, in seconds since the epoch.
     pub now: f64,
@@ -23,9 +47,25 @@ pub(crate) struct OpenEstimate {
     pub starts: SlicedEstimate,
     /// Whether all starts are known.
     pub is_forecast: bool,
+    /// The number of jobs in `least_bytes`, which is less than the length of a response with these.
+    pub measured: usize,
+    pub least_bytes: usize,
     /// The number of jobs that the response has.
     pub written: usize,
     pub response: EstimateResponseText,
+}
+
+/// The greatest number of decisions of a forecast in one part: some milliseconds.
+const MAX_DECISIONS: usize = 2048;
+/// The work of the passes of a forecast, after which a part ends: some milliseconds.
+const MAX_WORK: u64 = 50_000;
+/// The part of a forecast that is made at once.
+pub(crate) fn forecast_part() -> Horizon {
+    Horizon {
+        ends: usize::MAX,
+        decisions: MAX_DECISIONS,
+        work: MAX_WORK,
+    }
 }
 
 /// The greatest length of a response, in bytes: half of that of a frame.
@@ -40,7 +80,7 @@ const MAX_WAITING_BYTES_OF_USER: usize = MAX_FRAME_BYTES;
 /// The requests, in the order of their arrival; peers take turns.
 #[derive(Debug)]
 pub(crate) struct EstimateRequests {
-    pub open: Option<Box<OpenEstimate>>,
+    pub open: Option<OpenForecast>,
     pub waiting: VecDeque<Message>,
     /// The peer that had the last turn.
     last: Option<Vec<u8>>,
@@ -60,7 +100,7 @@ impl Default for EstimateRequests {
 }
 
 impl EstimateRequests {
-    /// Adds a request to those that wait for their turn.
+    /// Adds a request to the waiting ones.
     ///
     /// # Errors
     ///

@@ -1,32 +1,36 @@
-//! `sched.estimate`: when jobs are expected to start. A forecast of a long queue takes a second or more, so it is made in
-//! parts, on a snapshot: [`Scheduler::advance_estimates`] does one of them.
+//! `sched.estimate`: when jobs are expected to start. A forecast of a long queue takes a second or more, as does the effect
+//! of a change, so they are made in parts, on snapshots: [`Scheduler::advance_estimates`] does one of them.
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{EstimatedJobs, Horizon, Policy, Reason};
-use penstock_flux::RequestError;
+use penstock_engine::{EstimatedJobs, Policy, Reason};
 use penstock_flux::errno::{EAGAIN, EOVERFLOW};
 use penstock_flux::sched::{Estimate, EstimateResponseText, JobsRequest};
+use penstock_flux::{RequestError, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::estimate_requests::OpenEstimate;
-use crate::queries::{explain_horizon, job_name};
+use crate::estimate_requests::{OpenEstimate, OpenForecast, Progress, forecast_part};
+use crate::queries::job_name;
+use crate::what_if::{continue_fit, continue_what_if};
 use crate::{Phase, Scheduler};
 
-/// The greatest number of decisions of a forecast in one part: some milliseconds.
-const MAX_DECISIONS: usize = 2048;
 /// The greatest number of jobs that one part writes to the response.
 const MAX_WRITTEN: usize = 2048;
-/// The same of jobs without an estimate, whose reasons are looked up.
-const MAX_EXPLAINED: usize = 256;
 
-/// The part of a forecast that is made at once.
-fn forecast_part(policy: Policy) -> Horizon {
-    Horizon {
-        decisions: MAX_DECISIONS,
-        ..explain_horizon(policy)
+/// The greatest number of jobs without an estimate in one part, whose reasons are looked up.
+fn max_explained(policy: Policy) -> usize {
+    match policy {
+        // The plan is searched for each job without a reservation.
+        Policy::Conservative => 4,
+        _ => 256,
     }
+}
+
+/// The least length of a job in a response, in bytes: one with a start no earlier than `now`, or with a reason.
+fn least_length(id: JobId, now: f64) -> usize {
+    const KEYS: usize = r#"{"id":,"start":},"#.len();
+    KEYS + id.get().to_string().len() + format!("{:?}", now.floor()).len()
 }
 
 impl Scheduler {
@@ -35,7 +39,7 @@ impl Scheduler {
         self.estimate_requests.max_bytes = bytes;
     }
 
-    /// Does a part of the requests for estimates: some milliseconds. Returns whether there is more to do at once.
+    /// Does a part of the requests for estimates and effects of changes: some milliseconds. Returns whether there is more to do at once.
     ///
     /// The program that runs the scheduler calls it after [`schedule`](Self::schedule), with messages of others handled
     /// between two calls.
@@ -55,36 +59,49 @@ impl Scheduler {
             && !self.is_reordering()
             && let Some(request) = self.estimate_requests.take_next()
         {
-            match self.begin_estimate(&request, now) {
-                Ok(open) => self.estimate_requests.open = Some(open),
+            match self.begin_forecast(&request, now) {
+                Ok(progress) => {
+                    let request = request.header();
+                    self.estimate_requests.open = Some(OpenForecast { request, progress });
+                }
                 Err(error) => self.reply(&request, Err(error)),
             }
         }
         if let Some(mut open) = self.estimate_requests.open.take() {
-            let is_complete = self.continue_estimate(&mut open);
-            let max_bytes = self.estimate_requests.max_bytes;
-            if open.response.len() > max_bytes {
-                let text = format!(
-                    "the estimates of {} jobs are longer than {max_bytes} bytes: request fewer by `max_entries`, or \
-                     name jobs",
-                    open.starts.ids().len()
-                );
-                self.reply(&open.request, Err(RequestError::new(EOVERFLOW, text)));
-            } else if is_complete {
-                let payload = open.response.into_payload(self.accuracy(), open.errors);
-                self.reply(&open.request, Ok(Some(payload)));
-            } else {
-                self.estimate_requests.open = Some(open);
+            match self.continue_forecast(&mut open.progress).transpose() {
+                Some(reply) => self.reply(&open.request, reply.map(Some)),
+                None => self.estimate_requests.open = Some(open),
             }
         }
         self.estimate_requests.open.is_some() || !self.estimate_requests.waiting.is_empty()
+    }
+
+    fn begin_forecast(&mut self, request: &Message, now: f64) -> Result<Progress, RequestError> {
+        if request.topic() == topic::sched::WHAT_IF {
+            return self.begin_what_if(&request.read_request()?, now);
+        }
+        self.begin_estimate(request, now)
+            .map(Box::new)
+            .map(Progress::Estimate)
+    }
+
+    /// Does a part. Returns the payload of the response if that is complete.
+    fn continue_forecast(
+        &mut self,
+        progress: &mut Progress,
+    ) -> Result<Option<Vec<u8>>, RequestError> {
+        match progress {
+            Progress::Estimate(open) => self.continue_estimate(open),
+            Progress::WhatIf(open) => continue_what_if(open),
+            Progress::Fit(search) => continue_fit(search),
+        }
     }
 
     fn begin_estimate(
         &mut self,
         request: &Message,
         now: f64,
-    ) -> Result<Box<OpenEstimate>, RequestError> {
+    ) -> Result<OpenEstimate, RequestError> {
         let sender = request.credentials();
         let jobs: JobsRequest = request.read_request()?;
         let max_jobs = jobs.max_entries;
@@ -103,43 +120,78 @@ impl Scheduler {
             .as_mut()
             .ok_or_else(|| RequestError::new(EAGAIN, "the scheduler is not ready yet"))?;
         engine.share();
-        Ok(Box::new(OpenEstimate {
-            request: request.header(),
+        Ok(OpenEstimate {
             errors,
             now,
             snapshot: engine.clone(),
             band: self.accuracy.band(),
             starts: engine.begin_estimate(now, jobs),
             is_forecast: false,
+            measured: 0,
+            least_bytes: 0,
             written: 0,
             response: EstimateResponseText::with_capacity(0, 0),
-        }))
+        })
     }
 
-    /// Does a part. Returns whether the response is complete. An estimate of few jobs with a short forecast takes one.
-    fn continue_estimate(&mut self, open: &mut OpenEstimate) -> bool {
-        if !open.is_forecast {
-            let part = forecast_part(open.snapshot.options().policy);
-            open.is_forecast = open.starts.advance(part);
-            if !open.is_forecast {
-                return false;
+    /// As `continue_forecast`. An estimate of few jobs with a short forecast takes one part.
+    fn continue_estimate(
+        &mut self,
+        open: &mut OpenEstimate,
+    ) -> Result<Option<Vec<u8>>, RequestError> {
+        let max_bytes = self.estimate_requests.max_bytes;
+        let check = |length: usize, open: &OpenEstimate| {
+            if length <= max_bytes {
+                return Ok(());
             }
-            let jobs = open.starts.ids().len();
-            let limit = self.estimate_requests.max_bytes;
-            open.response = EstimateResponseText::with_capacity(jobs, limit);
+            let text = format!(
+                "the estimates of {} jobs are longer than {max_bytes} bytes: request fewer by `max_entries`, or \
+                 name jobs",
+                open.starts.job_count()
+            );
+            Err(RequestError::new(EOVERFLOW, text))
+        };
+        if !open.is_forecast {
+            open.is_forecast = open.starts.advance(forecast_part());
+            let ids = open.starts.ids().iter().skip(open.measured);
+            open.least_bytes += ids.map(|id| least_length(*id, open.now)).sum::<usize>();
+            open.measured = open.starts.ids().len();
+            // Before the work.
+            check(open.least_bytes, open)?;
+            if !open.is_forecast {
+                return Ok(None);
+            }
+            open.response = EstimateResponseText::with_capacity(open.measured, max_bytes);
         }
+        self.write_estimates(open);
+        check(open.response.len(), open)?;
+        if open.written < open.measured {
+            return Ok(None);
+        }
+        let response = std::mem::take(&mut open.response);
+        let errors = std::mem::take(&mut open.errors);
+        Ok(Some(response.into_payload(self.accuracy(), errors)))
+    }
+
+    /// Writes the next estimates to the response, with the reasons of jobs that have none.
+    fn write_estimates(&mut self, open: &mut OpenEstimate) {
+        let max_explained = max_explained(open.snapshot.options().policy);
         let ids = open.starts.ids().iter().skip(open.written);
         let mut jobs: Vec<(JobId, Option<f64>)> = Vec::new();
         let mut unknown: Vec<JobId> = Vec::new();
         for id in ids.take(MAX_WRITTEN).copied() {
             let start = open.starts.start(id);
             if start.is_none() {
-                if unknown.len() == MAX_EXPLAINED {
+                if unknown.len() == max_explained {
                     break;
                 }
                 unknown.push(id);
             }
             jobs.push((id, start));
+        }
+        if !unknown.is_empty() {
+            // Without a pass, each part would make one on a copy.
+            open.snapshot.schedule(open.now, usize::MAX);
         }
         let mut reasons = open.snapshot.explain_each(&unknown, open.now).into_iter();
         for (id, start) in &jobs {
@@ -156,6 +208,5 @@ impl Scheduler {
             });
         }
         open.written += jobs.len();
-        open.written == open.starts.ids().len()
     }
 }

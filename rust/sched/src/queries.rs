@@ -27,7 +27,7 @@ const MAX_QUERIED_JOBS: usize = 1000;
 
 /// The horizon of `sched.explain` for the start of a job without a reservation: some
 /// milliseconds, whatever the length of the queue.
-pub(crate) fn explain_horizon(policy: Policy) -> Horizon {
+fn explain_horizon(policy: Policy) -> Horizon {
     let ends = match policy {
         Policy::Fcfs | Policy::Easy => 256,
         // Each pass recomputes all reservations.
@@ -38,6 +38,7 @@ pub(crate) fn explain_horizon(policy: Policy) -> Horizon {
     Horizon {
         ends,
         decisions: 4096,
+        work: 200_000,
     }
 }
 
@@ -74,8 +75,7 @@ impl Scheduler {
                 let request = request.read_request()?;
                 self.explain(request, sender, now)?.to_payload()
             }
-            topic::sched::RESOURCE_STATUS => self.resource_status()?,
-            _ => self.what_if(&request.read_request()?, now)?,
+            _ => self.resource_status()?,
         };
         Ok(Some(payload))
     }

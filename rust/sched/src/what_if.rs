@@ -1,6 +1,6 @@
-//! `sched.what-if`: the consequences of a change, computed on a snapshot.
+//! `sched.what-if`: the consequences of a change, computed on snapshots, in parts as estimates.
 
-use penstock_engine::{Change, Engine, Job, Start};
+use penstock_engine::{Change, Engine, FitSearch, Job, Start};
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::sched::{FitResponse, MovedStart, WhatIfRequest, WhatIfResponse};
 use penstock_flux::{Member, Payload, RequestError, Text, urgency};
@@ -11,23 +11,27 @@ use penstock_jobspec::job_id::JobId;
 use crate::Scheduler;
 use crate::alloc::queue_of;
 use crate::error::Error;
+use crate::estimate_requests::{OpenWhatIf, Progress, forecast_part};
 
 /// The number of other jobs, from the first of the queue, whose starts are compared.
 const MAX_COMPARED_JOBS: usize = 100;
 
 impl Scheduler {
-    /// Answers a what-if query with a payload.
-    pub(crate) fn what_if(
+    /// Begins the answer to a what-if query.
+    pub(crate) fn begin_what_if(
         &mut self,
         request: &WhatIfRequest,
         now: f64,
-    ) -> Result<Vec<u8>, RequestError> {
+    ) -> Result<Progress, RequestError> {
         let settings = &self.options.settings;
         let Some(engine) = &mut self.engine else {
             return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));
         };
         if let Some(id) = request.fit {
-            return Ok(fit(engine, id, now)?.to_payload());
+            check_pending(engine, "fit", id)?;
+            engine.share();
+            let search = engine.begin_fit(id, now).map_err(Error::from)?;
+            return Ok(Progress::Fit(Box::new(search)));
         }
         let change = if let Some(jobspec) = request.submit {
             let jobspec = Jobspec::from_json(jobspec.as_str())
@@ -44,34 +48,48 @@ impl Scheduler {
         };
         engine.share();
         let effect = engine
-            .what_if(&change, now, MAX_COMPARED_JOBS)
+            .begin_what_if(&change, now, MAX_COMPARED_JOBS)
             .map_err(Error::from)?;
-        let is_held = matches!(&change, Change::Submit(job) if job.priority == 0);
-        let text = match &effect.after {
-            Some(Start::Never { .. }) if is_held => "would be held until it is released".to_owned(),
-            _ => effect.sentence(now),
-        };
-        let ranks = match &effect.after {
-            Some(Start::Denied { note }) => return Err(RequestError::invalid(note.clone())),
-            Some(Start::At { ranks, .. }) => Some(ranks.to_string().into()),
-            _ => None,
-        };
-        let moved = effect.moved.iter().map(|moved| MovedStart {
-            id: moved.id,
-            before: moved.before.time(),
-            after: moved.after.time(),
-        });
-        let response = WhatIfResponse {
-            text: text.into(),
-            start: match &effect.after {
-                Some(start) => start.time().into(),
-                None => Member::Absent,
-            },
-            ranks,
-            moved: moved.collect(),
-        };
-        Ok(response.to_payload())
+        Ok(Progress::WhatIf(Box::new(OpenWhatIf {
+            effect,
+            is_held: matches!(&change, Change::Submit(job) if job.priority == 0),
+            now,
+        })))
     }
+}
+
+/// Does a part of the forecasts for the effect of a change. Returns the payload of the response once they are complete.
+pub(crate) fn continue_what_if(open: &mut OpenWhatIf) -> Result<Option<Vec<u8>>, RequestError> {
+    if !open.effect.advance(forecast_part()) {
+        return Ok(None);
+    }
+    let effect = open.effect.take_effect().map_err(Error::from)?;
+    let text = match &effect.after {
+        Some(Start::Never { .. }) if open.is_held => {
+            "would be held until it is released".to_owned()
+        }
+        _ => effect.sentence(open.now),
+    };
+    let ranks = match &effect.after {
+        Some(Start::Denied { note }) => return Err(RequestError::invalid(note.clone())),
+        Some(Start::At { ranks, .. }) => Some(ranks.to_string().into()),
+        _ => None,
+    };
+    let moved = effect.moved.iter().map(|moved| MovedStart {
+        id: moved.id,
+        before: moved.before.time(),
+        after: moved.after.time(),
+    });
+    let response = WhatIfResponse {
+        text: text.into(),
+        start: match &effect.after {
+            Some(start) => start.time().into(),
+            None => Member::Absent,
+        },
+        ranks,
+        moved: moved.collect(),
+    };
+    Ok(Some(response.to_payload()))
 }
 
 /// The priority that follows from an urgency.
@@ -161,15 +179,17 @@ fn inventory_ranks(engine: &Engine, key: &str, text: &Text) -> Result<IdSet, Req
     Ok(ranks)
 }
 
-/// The largest number of nodes, or slots, with which a pending job would start now.
-fn fit(engine: &mut Engine, id: JobId, now: f64) -> Result<FitResponse<'static>, RequestError> {
-    check_pending(engine, "fit", id)?;
-    engine.share();
-    let fit = engine.fit_now(id, now).map_err(Error::from)?;
-    let requests_nodes = engine
-        .job(id)
-        .is_some_and(|job| job.request.nnodes.is_some());
-    let unit = if requests_nodes { "node" } else { "slot" };
+/// Does a step of the search for the largest number of nodes, or slots, with which a pending job would start now. Returns
+/// the payload of the response once it is known.
+pub(crate) fn continue_fit(search: &mut FitSearch) -> Result<Option<Vec<u8>>, RequestError> {
+    let Some(fit) = search.advance().map_err(Error::from)? else {
+        return Ok(None);
+    };
+    let unit = if search.requests_nodes() {
+        "node"
+    } else {
+        "slot"
+    };
     let text = match fit.largest {
         None => format!("would not start now with any number of {unit}s"),
         Some(largest) => {
@@ -178,10 +198,11 @@ fn fit(engine: &mut Engine, id: JobId, now: f64) -> Result<FitResponse<'static>,
             format!("would start now with {largest} {unit}{plural} instead of {requested}")
         }
     };
-    Ok(FitResponse {
+    let response = FitResponse {
         text: text.into(),
         requested: fit.requested,
         largest: fit.largest,
         moved: Vec::new(),
-    })
+    };
+    Ok(Some(response.to_payload()))
 }

@@ -241,6 +241,66 @@ fn an_estimate_of_a_long_queue_is_made_in_parts_with_other_queries_between() {
 }
 
 #[test]
+fn the_effect_of_a_change_on_a_long_queue_is_found_in_parts_with_other_queries_between() {
+    const JOBS: u64 = 3000;
+    let mut bench = busy(JOBS);
+    let last = 2 + JOBS;
+    let change = json!({"job": last, "duration": 5});
+    send(&mut bench, 1, b"a", "sched.what-if", &change);
+    send(&mut bench, 2, b"b", "sched.what-if", &json!({"fit": last}));
+    let mut parts = 0;
+    let mut answers = Vec::new();
+    loop {
+        bench.scheduler.schedule(1000.0);
+        let more = bench.scheduler.advance_estimates(1000.0);
+        answers.extend(bench.scheduler.take_out());
+        if !more {
+            break;
+        }
+        parts += 1;
+        if answers.is_empty() {
+            // Neither others nor changes of the state wait.
+            send(
+                &mut bench,
+                3,
+                b"c",
+                "sched.explain",
+                &json!({"id": last - 1}),
+            );
+            bench.scheduler.schedule(1000.0);
+            let explained = bench.scheduler.take_out();
+            assert_eq!(body(&explained[0])["jobs"][0]["id"], last - 1);
+        }
+    }
+    assert!(parts > 4, "{parts}");
+    let tags: Vec<_> = answers.iter().map(|answer| answer.matchtag).collect();
+    assert_eq!(tags, [1, 2]);
+    // Two start each minute.
+    let start = 1060.0 + 60.0 * f64::from(u32::try_from((JOBS - 1) / 2).unwrap());
+    assert_eq!(body(&answers[0])["start"], start);
+    assert_eq!(body(&answers[1])["largest"], Value::Null);
+}
+
+#[test]
+fn too_many_estimates_for_a_response_are_rejected_before_they_are_made() {
+    let mut bench = busy(3000);
+    bench.scheduler.set_estimate_limit(50_000);
+    send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
+    bench.scheduler.schedule(1000.0);
+    assert!(
+        !bench.scheduler.advance_estimates(1000.0),
+        "in the first part"
+    );
+    let answers = bench.scheduler.take_out();
+    assert_eq!(answers[0].errnum(), EOVERFLOW);
+    let text = answers[0].error_text().unwrap();
+    assert!(
+        text.contains("3000 jobs are longer than 50000 bytes"),
+        "{text}"
+    );
+}
+
+#[test]
 fn jobs_are_annotated_between_the_parts_of_an_estimate_but_not_before_a_pass() {
     let mut bench = busy(5000);
     bench.scheduler.defer_annotations(1000.0, 0.0);

@@ -162,6 +162,9 @@ fn units_of<'a>(unit: AggregateUnit, shares: impl Iterator<Item = &'a NodeShare>
     })
 }
 
+/// The [work](EngineState::work) of the addition of a running job or of a node to a plan.
+const RUNNING_JOB_WORK: u64 = 8;
+
 /// The allocation of the lowest free cores and gpus of nodes, which have at least these amounts
 /// free.
 pub(crate) fn allocation_of(node_table: &NodeTable, amounts: &[NodeAmount]) -> Allocation {
@@ -184,6 +187,8 @@ pub(crate) fn planned_end(end: f64, now: f64) -> f64 {
 impl Plan {
     /// The plan of the running jobs, of the kind that the pending jobs of a group need.
     pub fn of(state: &mut EngineState, group: GroupId, now: f64) -> Self {
+        let nodes = u64::from(state.node_table.node_count());
+        state.work += RUNNING_JOB_WORK * (nodes + state.running_jobs.len() as u64);
         if let PlanKind::Aggregate { unit, shape } = PlanKind::of(state, group) {
             let free = state.node_table.units_now(shape);
             let mut plan = AggregatePlan::new(now, signed(free), unit);

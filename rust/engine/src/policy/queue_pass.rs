@@ -175,7 +175,12 @@ pub(crate) struct QueuePass {
     longest: f64,
     /// The time of the pass.
     now: f64,
+    /// The [work](EngineState::work) of the pass so far, without placements.
+    work: u64,
 }
+
+/// The work of the decision about one job, without its placement.
+const VISIT_WORK: u64 = 8;
 
 impl QueuePass {
     /// The blocked head of a group in the last pass: the first job that did not fit.
@@ -240,6 +245,7 @@ impl QueuePass {
     fn offer(&mut self, class: ClassId, key: Key) {
         self.progress(class).entry = key;
         if !key.is_absent() {
+            self.work += 1;
             self.put(Offer { key, class });
         }
     }
@@ -279,6 +285,7 @@ impl QueuePass {
     /// Offers the heads of all classes of a group.
     fn enter_all(&mut self, state: &EngineState, group: GroupId) {
         let known = &state.queue.groups[group.index()];
+        self.work += known.classes.len() as u64;
         for (key, class) in known.heads.all().iter().zip(&known.classes) {
             // The class of an unused slot may belong to another slot by now.
             if !key.is_absent() {
@@ -290,6 +297,7 @@ impl QueuePass {
     /// Offers the heads of the classes of a group that may fit, and of the classes to be denied.
     fn enter_fitting(&mut self, state: &mut EngineState, group: GroupId) {
         let mut unknown = std::mem::take(&mut state.queue.groups[group.index()].unchecked);
+        self.work += unknown.len() as u64;
         unknown.retain(|class| {
             let known = &state.queue.classes[class.index()];
             let key = known.first_within(|_| true);
@@ -303,11 +311,13 @@ impl QueuePass {
         let of_group = &mut state.queue.groups[group.index()];
         of_group.unchecked = unknown;
         for alike in of_group.classes_by_unit.iter() {
+            self.work += 1;
             let least = alike.least();
             if least.is_none_or(|need| !state.node_table.may_have(alike.shape, need)) {
                 continue;
             }
             for slot in alike.within(state.node_table.units_now(alike.shape)) {
+                self.work += 1;
                 let (key, class) = (of_group.heads.get(slot), of_group.classes[slot as usize]);
                 let known = &state.queue.classes[class.index()];
                 if !key.is_absent() && known.failed != Some(generation) {
@@ -342,6 +352,7 @@ impl QueuePass {
         self.limited = state.queues.any_limited();
         self.longest = state.longest(now);
         self.now = now;
+        self.work = 0;
         self.open.clear();
         self.open.resize(state.queue.groups.len(), self.limited);
         for group in (0..self.blocked.len()).map(GroupId::from_usize) {
@@ -366,8 +377,10 @@ impl QueuePass {
                 self.next(state, policy, group, class, key, now);
                 continue;
             }
+            self.work += VISIT_WORK;
             self.visit(state, policy, Offer { key, class }, now, out);
         }
+        state.work += self.work;
         out.len() > before
     }
 
@@ -540,6 +553,7 @@ impl QueuePass {
     fn soften<P: Backfill>(&mut self, state: &mut EngineState, policy: &mut P, key: Key) {
         let mut index = 0;
         while let Some(class) = self.harmful.get(index).copied() {
+            self.work += VISIT_WORK;
             let group = state.queue.classes[class.index()].group;
             match policy.judge(state, GroupedClass { group, class }, key, f64::INFINITY) {
                 Verdict::Pending(Cause::Delays { .. } | Cause::DelaysByLimit { .. }) => {

@@ -135,6 +135,9 @@ struct FreeUnits {
     units: u64,
 }
 
+/// The [work](EngineState::work) of a look at one node.
+const NODE_WORK: u64 = 4;
+
 /// The shadow of a blocked head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shadow {
@@ -171,6 +174,8 @@ impl Shadow {
             }
         } else {
             overlay.clear(state.node_table.node_count());
+            // The count of spare cores of each node follows.
+            state.work += NODE_WORK * u64::from(state.node_table.node_count());
             walk(state, shape, need, free, now, overlay)
         };
         let FreeUnits { time, units } = reached.unwrap_or(FreeUnits {
@@ -334,8 +339,10 @@ fn walk(
     state.timeline();
     let (node_table, runs) = (&state.node_table, &state.running_jobs);
     let timeline = state.timeline.as_ref()?;
+    let work = &mut state.work;
     let mut end = |run: RunId, units: &mut u64| {
         for share in runs.at(run).map_or(&[][..], |running| &running.shares) {
+            *work += NODE_WORK;
             *units += u64::from(overlay.release(node_table, shape, share));
         }
     };

@@ -533,6 +533,18 @@ impl Queue {
         first
     }
 
+    /// The first jobs of the lanes of a class.
+    pub fn lane_heads(&self, class: ClassId) -> impl Iterator<Item = (Key, LaneId)> {
+        let lanes = self.classes[class.index()].lanes.iter();
+        let pending = lanes.filter(|lane| !lane.head.is_absent());
+        pending.map(|lane| (lane.head, lane.lane))
+    }
+
+    /// The next job of a lane.
+    pub fn after_in_lane(&self, lane: LaneId, key: Key) -> Key {
+        self.lanes[lane.index()].after(key)
+    }
+
     /// Bytes on the heap; of classes, only their lanes are counted.
     pub fn heap_bytes(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.keys.heap_bytes()).sum();

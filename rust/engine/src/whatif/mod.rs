@@ -2,16 +2,16 @@
 
 mod forecast;
 
-use std::collections::BTreeMap;
-
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Count, Request};
 
-pub use forecast::Start;
-
+use self::forecast::ForecastStarts;
+pub use self::forecast::Start;
 use crate::explain::span;
-use crate::{Engine, Error, Job};
+use crate::queue::Key;
+use crate::queue_scan::QueueScan;
+use crate::{Engine, Error, Horizon, Job};
 
 /// A change whose effect is queried.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,6 +122,63 @@ impl ChangeEffect {
     }
 }
 
+/// The effect of a change that is computed in parts, so that others are served between them: two forecasts on copies of the
+/// engine, which do not change when the engine does.
+#[derive(Debug)]
+pub struct SlicedWhatIf {
+    /// The job to which the change applies, if it is pending afterwards.
+    job: Option<JobId>,
+    /// The other jobs that are compared, in the order of the queue.
+    others: Vec<JobId>,
+    /// `None` if no job is compared.
+    before: Option<ForecastStarts>,
+    after: ForecastStarts,
+}
+
+impl SlicedWhatIf {
+    /// Continues within the limits of `part`, for one pass at least. Returns whether all starts are known.
+    pub fn advance(&mut self, part: Horizon) -> bool {
+        match self.before.as_mut().filter(|before| !before.is_complete()) {
+            Some(before) => {
+                before.advance(part);
+                false
+            }
+            None => self.after.advance(part),
+        }
+    }
+
+    /// The work of all parts so far, as that of a [`Horizon`].
+    pub fn work(&self) -> u64 {
+        self.before.as_ref().map_or(0, ForecastStarts::work) + self.after.work()
+    }
+
+    /// Takes the effect, completed if it is not.
+    ///
+    /// # Errors
+    ///
+    /// A job that starts in a forecast is not running after it, which is a bug.
+    pub fn take_effect(&mut self) -> Result<ChangeEffect, Error> {
+        let before = self.before.as_mut().map(ForecastStarts::take_starts);
+        let mut before = before.transpose()?.unwrap_or_default();
+        let mut after = self.after.take_starts()?;
+        let (job, others) = (self.job, std::mem::take(&mut self.others));
+        let moved = others.into_iter().filter_map(|id| {
+            let moved = Moved {
+                id,
+                before: before.remove(&id)?,
+                after: after.remove(&id)?,
+            };
+            (moved.before.time() != moved.after.time()).then_some(moved)
+        });
+        let moved = moved.collect();
+        Ok(ChangeEffect {
+            before: job.and_then(|id| before.remove(&id)),
+            after: job.and_then(|id| after.remove(&id)),
+            moved,
+        })
+    }
+}
+
 /// The number of units with which a pending job would start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
@@ -129,6 +186,54 @@ pub struct Fit {
     pub requested: u32,
     /// The largest number with which it would start now; `None` if it would start with no number.
     pub largest: Option<u32>,
+}
+
+/// The search for a [`Fit`], in steps, on a copy of the engine, which does not change when the engine does.
+#[derive(Debug)]
+pub struct FitSearch {
+    snapshot: Engine,
+    id: JobId,
+    now: f64,
+    requested: u32,
+    /// The job starts with `least` units, and does not with `most`.
+    least: u64,
+    most: u64,
+}
+
+impl FitSearch {
+    /// Whether the units are nodes: otherwise they are slots.
+    pub fn requests_nodes(&self) -> bool {
+        let job = self.snapshot.job(self.id);
+        job.is_some_and(|job| job.request.nnodes.is_some())
+    }
+
+    /// Tries one number of units, by a snapshot and a pass, unless the result is known, which is returned.
+    ///
+    /// # Errors
+    ///
+    /// The job cannot be queued with other numbers, which is a bug.
+    pub fn advance(&mut self) -> Result<Option<Fit>, Error> {
+        if self.most - self.least <= 1 {
+            let largest = u32::try_from(self.least).ok();
+            return Ok(Some(Fit {
+                requested: self.requested,
+                largest: largest.filter(|units| *units > 0),
+            }));
+        }
+        let middle = u64::midpoint(self.least, self.most);
+        let units = u32::try_from(middle).unwrap_or(u32::MAX);
+        let id = self.id;
+        let request = self.snapshot.with_units(id, units)?;
+        let mut changed = self.snapshot.clone();
+        changed.apply(&Change::Request { id, request })?;
+        changed.schedule(self.now, usize::MAX);
+        if changed.is_running(id) {
+            self.least = middle;
+        } else {
+            self.most = middle;
+        }
+        Ok(None)
+    }
 }
 
 impl Engine {
@@ -148,32 +253,36 @@ impl Engine {
         now: f64,
         max_compared: usize,
     ) -> Result<ChangeEffect, Error> {
+        self.begin_what_if(change, now, max_compared)?.take_effect()
+    }
+
+    /// As [`what_if`](Self::what_if), in parts, by [`SlicedWhatIf::advance`].
+    ///
+    /// # Errors
+    ///
+    /// As for `what_if`.
+    pub fn begin_what_if(
+        &self,
+        change: &Change,
+        now: f64,
+        max_compared: usize,
+    ) -> Result<SlicedWhatIf, Error> {
         let mut changed = self.clone();
         changed.apply(change)?;
         let job = change.job();
-        let mut before = BTreeMap::new();
         let mut others = Vec::new();
-        if max_compared > 0 || job.is_some_and(|id| self.is_queued(id)) {
-            if max_compared > 0 {
-                let queued = self.queue_order().into_iter();
-                others.extend(queued.filter(|id| Some(*id) != job).take(max_compared));
-            }
-            before = forecast::run(self.clone(), now, others.iter().copied().chain(job))?;
+        if max_compared > 0 {
+            let mut queue = QueueScan::new(&self.state);
+            let queued = std::iter::from_fn(|| queue.next(&self.state)).map(Key::id);
+            others.extend(queued.filter(|id| Some(*id) != job).take(max_compared));
         }
-        let mut after = forecast::run(changed, now, others.iter().copied().chain(job))?;
-        let moved = others.iter().filter_map(|id| {
-            let moved = Moved {
-                id: *id,
-                before: before.remove(id)?,
-                after: after.remove(id)?,
-            };
-            (moved.before.time() != moved.after.time()).then_some(moved)
-        });
-        let moved = moved.collect();
-        Ok(ChangeEffect {
-            before: job.and_then(|id| before.remove(&id)),
-            after: job.and_then(|id| after.remove(&id)),
-            moved,
+        let jobs = || others.iter().copied().chain(job);
+        let is_compared = max_compared > 0 || job.is_some_and(|id| self.is_queued(id));
+        Ok(SlicedWhatIf {
+            before: is_compared.then(|| ForecastStarts::new(self.clone(), now, jobs())),
+            after: ForecastStarts::new(changed, now, jobs()),
+            job,
+            others,
         })
     }
 
@@ -186,7 +295,8 @@ impl Engine {
     pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(JobId, Start)>, Error> {
         let mut ids = self.queue_order();
         ids.truncate(max_jobs);
-        let mut starts = forecast::run(self.clone(), now, ids.iter().copied())?;
+        let mut starts = ForecastStarts::new(self.clone(), now, ids.iter().copied());
+        let mut starts = starts.take_starts()?;
         let found = |id: JobId| starts.remove(&id).map(|start| (id, start));
         Ok(ids.into_iter().filter_map(found).collect())
     }
@@ -226,31 +336,34 @@ impl Engine {
     ///
     /// The job is not pending.
     pub fn fit_now(&self, id: JobId, now: f64) -> Result<Fit, Error> {
+        let mut search = self.begin_fit(id, now)?;
+        loop {
+            if let Some(fit) = search.advance()? {
+                return Ok(fit);
+            }
+        }
+    }
+
+    /// As [`fit_now`](Self::fit_now), in steps, by [`FitSearch::advance`].
+    ///
+    /// # Errors
+    ///
+    /// The job is not pending.
+    pub fn begin_fit(&self, id: JobId, now: f64) -> Result<FitSearch, Error> {
         let request = self.pending(id)?.request;
         let requested = request.nnodes.as_ref().unwrap_or(&request.slots).min();
         let mut snapshot = self.clone();
         let one = snapshot.shape(&self.with_units(id, 1)?);
         let free = snapshot.state.node_table.units_now(one);
         let free = u32::try_from(free).unwrap_or(u32::MAX);
-        let starts = |units: u32| -> Result<bool, Error> {
-            let request = self.with_units(id, units)?;
-            let mut snapshot = self.clone();
-            snapshot.apply(&Change::Request { id, request })?;
-            snapshot.schedule(now, usize::MAX);
-            Ok(snapshot.is_running(id))
-        };
-        // It starts with `least`, and does not with `most`.
-        let (mut least, mut most) = (0, u64::from(free) + 1);
-        while most - least > 1 {
-            let middle = u64::midpoint(least, most);
-            if starts(u32::try_from(middle).unwrap_or(u32::MAX))? {
-                least = middle;
-            } else {
-                most = middle;
-            }
-        }
-        let largest = u32::try_from(least).ok().filter(|units| *units > 0);
-        Ok(Fit { requested, largest })
+        Ok(FitSearch {
+            snapshot,
+            id,
+            now,
+            requested,
+            least: 0,
+            most: u64::from(free) + 1,
+        })
     }
 
     fn pending(&self, id: JobId) -> Result<Job, Error> {

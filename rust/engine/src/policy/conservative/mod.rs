@@ -33,6 +33,9 @@ use crate::quotas::Quotas;
 use crate::state::{EngineState, PendingClass};
 use crate::verdict::{Cause, Decision, ReservedStart};
 
+/// The [work](EngineState::work) of the look at one job and its reservation.
+const VISIT_WORK: u64 = 8;
+
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conservative {
@@ -76,6 +79,7 @@ impl Conservative {
         // By group, the first job that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
         let mut quotas = Quotas::new(now);
+        state.work += VISIT_WORK * state.queue.len() as u64;
         for key in state.queue.in_order() {
             if out.len() >= max {
                 return;
