@@ -34,7 +34,7 @@ use crate::state::{EngineState, PendingClass};
 use crate::verdict::{Cause, Decision, ReservedStart};
 
 /// The [work](EngineState::work) of the look at one job and its reservation.
-const VISIT_WORK: u64 = 8;
+const VISIT_WORK: u64 = 128;
 
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]
