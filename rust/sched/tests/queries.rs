@@ -374,9 +374,8 @@ fn jobs_without_an_estimate_have_reasons_and_a_disconnect_drops_requests() {
         assert_eq!(job["start"], Value::Null);
         assert!(!job["reason"].as_str().unwrap().is_empty());
     }
-    for origin in [b"a", b"b"] {
-        send(&mut bench, 1, origin, "sched.estimate", &json!({}));
-    }
+    send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
+    send(&mut bench, 1, b"b", "sched.what-if", &json!({"fit": 3}));
     bench.scheduler.schedule(1000.0);
     assert!(bench.scheduler.advance_estimates(1000.0));
     for origin in [b"a", b"b"] {
