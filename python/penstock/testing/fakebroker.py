@@ -101,8 +101,9 @@ class FakeBroker:
                 return message
 
     def hang_up(self) -> None:
-        """Closes all connections."""
-        for connection in self._connections:
+        """Closes all connections that there are now."""
+        # A client whose connection is closed may have a new one before the last of these is.
+        for connection in list(self._connections):
             connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 
 import pytest
 
@@ -59,3 +60,22 @@ def test_a_lost_connection_and_a_rejection(broker, client):
         pytest.raises(NoInstanceError, match="too many connections"),
     ):
         Client(full.uri)
+
+
+def test_a_connection_that_is_made_during_a_hang_up_remains(broker, client, monkeypatch):
+    broker.respond("a.one", {"n": 1})
+    later = []
+    shutdown = socket.socket.shutdown
+
+    def shut_down(connection, how):
+        shutdown(connection, how)
+        if not later:
+            later.append(Client(broker.uri, timeout=60))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket.socket, "shutdown", shut_down)
+        broker.hang_up()
+    with later.pop() as other:
+        assert other.rpc("a.one") == {"n": 1}
+    with pytest.raises(NoInstanceError, match="closed the connection"):
+        client.rpc("a.one")
