@@ -62,7 +62,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="bytes that stored output of guests leaves free on its file system: with no more, "
         "jobs of guests whose output is stored do not start, or block while they write, and those "
-        "that write on are killed; 0 is no reserve "
+        "that continue to write are killed; 0 is no reserve "
         f"(default {ExecSettings.output_reserve})",
     )
     add(

@@ -316,7 +316,7 @@ class ExecSettings:
         256 << 20,
         "bytes that stored output of guests leaves free on its file system: with no more, "
         "jobs of guests whose output is stored do not start, hold their cores while their time "
-        "limit runs, or block while they write, and those that write on are killed; "
+        "limit runs, or block while they write, and those that continue to write are killed; "
         "0 is no reserve",
         reload=True,
     )

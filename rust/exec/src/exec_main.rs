@@ -34,8 +34,8 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --output-directory DIR  retained output (default: `output` in --directory)
   --output-limit BYTES    retained output at which a job is killed (default {output-limit}; 0 for no limit)
   --output-reserve BYTES  free space that retained output of guests leaves: with no more, their jobs with such output do
-                          not start, or block while they write, and those that write on are ended (default
-                          {output-reserve}; 0 for none)
+                          not start, or block while they write, and those that continue to write are ended
+                          (default {output-reserve}; 0 for none)
   --user-output-limit BYTES
                           retained output of all jobs of a guest (default {user-output-limit}; 0 for no limit)
   --oversubscribe         do not bind tasks to their cores
