@@ -94,18 +94,40 @@ pub(super) fn claim_output(output: &Path, service: &Path) -> Result<(), Error> {
         // Another start was interrupted.
         return fs::write(&file, own).map_err(failed);
     }
-    if found != own {
-        let text = format!(
-            "directory `{}` has the output of the service in `{}`, not of that in `{}`: name another one, or remove `{}` if \
-             that service has moved",
-            output.display(),
-            String::from_utf8_lossy(&found),
-            String::from_utf8_lossy(own),
-            file.display(),
-        );
-        return Err(Error::other_owner(text));
+    check_claim(output, &found, own)
+}
+
+/// Opens the directory of output of an earlier start of the service with this directory. It may have been removed since, and made by
+/// another service.
+pub(super) fn open_former_output(output: &Path, service: &Path) -> Result<File, Error> {
+    let folder = open_private(output)?;
+    let file = output.join(OWNER_FILE);
+    let failed =
+        |error: io::Error| Error::system(&format!("cannot read `{}`", file.display()), &error);
+    let own = fs::canonicalize(service).map_err(failed)?;
+    match fs::read(&file) {
+        // The directory in that of the service has no such file.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+        Ok(found) => check_claim(output, &found, own.as_os_str().as_bytes())?,
     }
-    Ok(())
+    Ok(folder)
+}
+
+/// Checks that a directory of output is that of the service in `own`.
+fn check_claim(output: &Path, found: &[u8], own: &[u8]) -> Result<(), Error> {
+    if found == own {
+        return Ok(());
+    }
+    let text = format!(
+        "directory `{}` has the output of the service in `{}`, not of that in `{}`: name another one, or remove `{}` if that \
+         service has moved",
+        output.display(),
+        String::from_utf8_lossy(found),
+        String::from_utf8_lossy(own),
+        output.join(OWNER_FILE).display(),
+    );
+    Err(Error::other_owner(text))
 }
 
 impl Directory {

@@ -21,8 +21,9 @@ const LIST_FILE: &str = "output-directories";
 /// The directories of retained output of the jobs that a service has.
 #[derive(Debug)]
 pub(super) struct OutputDirectories {
+    service: PathBuf,
     present: PathBuf,
-    /// The directories of earlier services, whether they can be used now or not.
+    /// The directories of earlier starts, whether they can be used now or not.
     former: Vec<PathBuf>,
     /// The jobs that may have output there.
     earlier_jobs: BTreeSet<JobId>,
@@ -33,19 +34,17 @@ impl OutputDirectories {
     pub(super) fn new(service: &Path, present: PathBuf, earlier_jobs: BTreeSet<JobId>) -> Self {
         let list = service.join(LIST_FILE);
         let mut former = Vec::new();
-        if let Err(error) = update(&list, &present, &mut former) {
+        if let Err(error) = update(&list, &present, &earlier_jobs, &mut former) {
             // Output of jobs that continue may not be found. That is better than no service.
             log(&format!("cannot update `{}`: {error}", list.display()));
         }
-        if earlier_jobs.is_empty() {
-            former.clear();
-        }
         for path in &former {
-            if let Err(error) = directory::open_private(path) {
+            if let Err(error) = directory::open_former_output(path, service) {
                 log(&format!("output of running jobs may be missing: {error}"));
             }
         }
         Self {
+            service: service.to_owned(),
             present,
             former,
             earlier_jobs,
@@ -95,12 +94,12 @@ impl OutputDirectories {
         })
     }
 
-    /// The file system of a directory; `None` if a former one cannot be used. Another user may have made it since.
+    /// The file system of a directory; `None` if a former one cannot be used. Another user or service may have made it since.
     fn place(&self, directory: &Path) -> Option<OutputPlace> {
         if directory == self.present {
             return Some(OutputPlace::Present);
         }
-        let device = directory::open_private(directory)
+        let device = directory::open_former_output(directory, &self.service)
             .ok()?
             .metadata()
             .ok()?
@@ -126,16 +125,24 @@ impl OutputDirectories {
     }
 }
 
-/// Reads the list, without directories that have been removed, and adds the present one to it.
-fn update(list: &Path, present: &Path, former: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Reads the list, and adds the present directory to it. The others are forgotten when no job of an earlier start is left: a missing
+/// one may be on a file system that is not mounted now.
+fn update(
+    list: &Path,
+    present: &Path,
+    earlier_jobs: &BTreeSet<JobId>,
+    former: &mut Vec<PathBuf>,
+) -> io::Result<()> {
     let recorded = match fs::read(list) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
     let own = fs::canonicalize(present)?;
-    let paths = recorded.split(|byte| *byte == 0);
-    let paths = paths.map(|path| PathBuf::from(OsString::from_vec(path.to_vec())));
-    former.extend(paths.filter(|path| path.is_absolute() && *path != own && !is_removed(path)));
+    if !earlier_jobs.is_empty() {
+        let paths = recorded.split(|byte| *byte == 0);
+        let paths = paths.map(|path| PathBuf::from(OsString::from_vec(path.to_vec())));
+        former.extend(paths.filter(|path| path.is_absolute() && *path != own));
+    }
     let mut bytes = Vec::new();
     for path in former.iter().chain([&own]) {
         bytes.extend_from_slice(path.as_os_str().as_bytes());
@@ -145,12 +152,6 @@ fn update(list: &Path, present: &Path, former: &mut Vec<PathBuf>) -> io::Result<
         return Ok(());
     }
     replace(list, &bytes)
-}
-
-/// Whether a directory has been removed. If its parent is missing too, a file system may not be mounted.
-fn is_removed(path: &Path) -> bool {
-    let is_missing = |error: io::Error| error.kind() == ErrorKind::NotFound;
-    fs::symlink_metadata(path).is_err_and(is_missing) && path.parent().is_some_and(Path::exists)
 }
 
 fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
@@ -212,6 +213,8 @@ mod tests {
         assert_eq!(found(&third), [&one, &two, &three].map(PathBuf::from));
         let third = open(&three, &[]);
         assert_eq!(found(&third), [&three, &three, &three].map(PathBuf::from));
+        // No job is left that has output elsewhere.
+        assert_eq!(open(&three, &jobs[..2]).former, Vec::<PathBuf>::new());
     }
 
     #[test]
@@ -247,19 +250,18 @@ mod tests {
         assert!(!is_found(&directories));
         mode(0o700).expect("own");
         assert!(is_found(&directories));
-        // Its file system is not mounted.
+        // Its file system is not mounted, with and without a directory to mount it on.
         let unmounted = folder.path().join("unmounted");
-        fs::rename(&disk, &unmounted).expect("renamed");
-        let directories = open(&two);
-        assert!(!is_found(&directories));
-        fs::rename(&unmounted, &disk).expect("renamed");
-        assert!(is_found(&directories));
-        assert!(is_found(&open(&two)));
-        // It is removed, and another one has the same name later.
-        let removed = folder.path().join("removed");
-        fs::rename(&one, &removed).expect("renamed");
-        open(&two);
-        fs::rename(&removed, &one).expect("renamed");
+        for mounted in [&disk, &one] {
+            fs::rename(mounted, &unmounted).expect("renamed");
+            let directories = open(&two);
+            assert!(!is_found(&directories));
+            fs::rename(&unmounted, mounted).expect("renamed");
+            assert!(is_found(&directories));
+            assert!(is_found(&open(&two)));
+        }
+        // It is removed, and another service has one of the same name.
+        fs::write(one.join(".service"), folder.path().as_os_str().as_bytes()).expect("written");
         assert!(!is_found(&open(&two)));
     }
 
