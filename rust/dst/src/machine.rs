@@ -916,14 +916,14 @@ impl Machine {
     /// Handles the time.
     pub fn advance(&mut self, network: &mut Network) {
         let now = self.now;
+        // A count takes less time than passes here; one that begins now is still running in the steps that follow.
+        self.advance_count(usize::MAX, network);
         if let Some(service) = &mut self.service {
             service.advance(now);
         }
         self.resume_output();
         self.run_reaper();
         self.run_service(network);
-        // A count takes less time than passes here.
-        self.advance_count(usize::MAX, network);
     }
 
     // --- checks

@@ -129,7 +129,7 @@ steps! {
     /// The queue is started.
     Resume = "start-queue", 0, 5, Queues;
     /// The queue has another constraint, which all nodes meet: which one.
-    Reload = "reload", 1, 4, Queues;
+    Reload = "reload", 1, 16, Queues;
     /// The queue accepts no jobs.
     Disable = "disable-queue", 0, 2, Queues;
     /// The queue accepts jobs.

@@ -459,9 +459,7 @@ impl World {
         }
         let network = Rc::clone(&self.network);
         let mut network = network.borrow_mut();
-        self.machine.deliver_from_reaper(&mut network)
-            || self.machine.advance_setups()
-            || self.machine.advance_count(usize::MAX, &mut network)
+        self.machine.deliver_from_reaper(&mut network) || self.machine.advance_setups()
     }
 
     /// Delivers everything that is under way.
