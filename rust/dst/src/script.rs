@@ -129,7 +129,7 @@ steps! {
     /// The queue is started.
     Resume = "start-queue", 0, 5, Queues;
     /// The queue has another constraint, which all nodes meet: which one.
-    Reload = "reload", 1, 16, Queues;
+    Reload = "reload", 1, 4, Queues;
     /// The queue accepts no jobs.
     Disable = "disable-queue", 0, 2, Queues;
     /// The queue accepts jobs.
@@ -513,8 +513,11 @@ impl Script {
             let kinds = StepKind::ALL
                 .iter()
                 .filter(|(.., group)| *group == Group::Always || groups.contains(group));
+            // A reload shows little unless resources are being requested.
+            let reloads = if has_dependents { 1 } else { 4 };
+            let factor = |kind: StepKind| if kind == StepKind::Reload { reloads } else { 1 };
             kinds
-                .map(|(kind, _, _, weight, _)| (*kind, *weight))
+                .map(|(kind, _, _, weight, _)| (*kind, weight * factor(*kind)))
                 .collect()
         };
         let total: u32 = kinds.iter().map(|(_, weight)| weight).sum();
