@@ -268,25 +268,30 @@ impl Census {
 
     /// Makes an inactive job eligible for purging: its end was reported.
     pub(crate) fn retire(&mut self, record: &Record) {
-        self.retire_as(Class::of(record), end_of(record), hash_of(&record.name()));
+        let t_submit = EventTime::new(record.t_submit());
+        let name_hash = hash_of(&record.name());
+        self.retire_as(Class::of(record), end_of(record), name_hash, t_submit);
     }
 
     /// Counts an inactive job from the store, of which no more is known.
-    pub(crate) fn enter_ended(&mut self, class: Class<'_>, end: End, name_hash: u32) {
+    pub(crate) fn enter_ended(
+        &mut self,
+        class: Class<'_>,
+        end: End,
+        name_hash: u64,
+        t_submit: EventTime,
+    ) {
         self.update(class.queue, |tally| {
             tally.add(State::Inactive, 1);
             tally.count_result(class.result);
         });
-        self.retire_as(class, end, name_hash);
+        self.retire_as(class, end, name_hash, t_submit);
     }
 
-    fn retire_as(&mut self, class: Class<'_>, end: End, name_hash: u32) {
+    fn retire_as(&mut self, class: Class<'_>, end: End, name_hash: u64, t_submit: EventTime) {
         let class = self.classes.number_of(class);
-        self.inactive.insert(EndedJob {
-            end,
-            class,
-            name_hash,
-        });
+        self.inactive
+            .insert(EndedJob::new(end, class, name_hash), t_submit);
     }
 
     /// Counts a job as purged. Returns whether it was inactive.
@@ -317,7 +322,7 @@ impl Census {
 
     /// The class of an inactive job.
     pub(crate) fn class_of(&self, job: EndedJob) -> Option<Class<'_>> {
-        self.classes.get(job.class)
+        self.classes.get(job.class())
     }
 
     /// The response to `job-list.job-stats`.

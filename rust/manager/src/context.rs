@@ -18,7 +18,7 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
 use penstock_store::{
-    EndedClass, EndedJob, Error as StoreError, JobRecord, JobUsage, Store, Submission,
+    EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store, Submission,
 };
 use penstock_wire::Message;
 
@@ -121,6 +121,7 @@ impl EndedRows {
             end: record.t_inactive(),
             userid: record.userid(),
             name_hash: hash_of(&record.name()),
+            t_submit: record.t_submit(),
         };
         row.1.push((job, record.job_usage()));
         Some(row)
@@ -325,18 +326,28 @@ impl Context {
         let Some(stored) = self.stored_job(id) else {
             return;
         };
-        let jobspec = match self.jobspecs.read_last(stored.spec) {
-            Some(last) => Some(last.clone()),
-            None => self.read_jobspec(stored.spec),
-        };
-        if let Some(jobspec) = jobspec
+        if let Some(jobspec) = self.jobspec_of_inactive(stored.spec)
             && let Some(record) = inactive_record(&stored, &jobspec.spec)
         {
             let request = Arc::clone(&jobspec.request);
-            self.jobspecs.set_read_last(&jobspec);
             let dialogue = Dialogue::resume(&record, request, StoredStart::Unmarked);
             self.jobs.insert_loaded(record, dialogue);
         }
+    }
+
+    /// The jobspec of an inactive job in the store; often it is that of the one before.
+    pub(crate) fn jobspec_of_inactive(&mut self, key: i64) -> Option<Stored> {
+        if let Some(last) = self.jobspecs.read_last(key) {
+            return Some(last.clone());
+        }
+        let read = self.read_jobspec(key)?;
+        self.jobspecs.set_read_last(&read);
+        Some(read)
+    }
+
+    /// The row of a job in the store; `None` if there is none, or if it cannot be read.
+    pub(crate) fn stored_row(&self, id: JobId) -> Option<JobRow> {
+        self.read_undamaged(|store| store.job_row(id))
     }
 
     /// The facts of a job, whether it is in memory or not.

@@ -12,23 +12,76 @@ const MAX_CHUNK_JOBS: usize = 512;
 /// The end of an inactive job, and its id.
 pub(crate) type End = (EventTime, JobId);
 
-/// An inactive job.
+/// An inactive job. Packed: there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
 pub(crate) struct EndedJob {
     /// Its end, and its id.
-    pub(crate) end: End,
+    end: End,
     /// The number of its class: see [`Census`](crate::census::Census).
-    pub(crate) class: u32,
+    class: u32,
     /// The [hash](hash_of) of its name.
-    pub(crate) name_hash: u32,
+    name_hash: u64,
+}
+
+impl EndedJob {
+    /// A job with this end and id, the number of its class, and the hash of its name.
+    pub(crate) fn new(end: End, class: u32, name_hash: u64) -> Self {
+        Self {
+            end,
+            class,
+            name_hash,
+        }
+    }
+
+    /// Its end, and its id.
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
+    /// The number of its class.
+    pub(crate) fn class(&self) -> u32 {
+        self.class
+    }
+
+    /// The hash of its name.
+    pub(crate) fn name_hash(&self) -> u64 {
+        self.name_hash
+    }
 }
 
 /// The hash of a job's name, which the store retains (FNV-1a).
-pub(crate) fn hash_of(name: &str) -> u32 {
-    const BASIS: u32 = 0x811c_9dc5;
-    const PRIME: u32 = 0x0100_0193;
-    let add = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(PRIME);
+///
+/// Listings take names with equal hashes for equal. Of a million names two have the same hash with a probability of
+/// 3e-8. A user who seeks such a name attains no more than by the other name itself.
+pub(crate) fn hash_of(name: &str) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
     name.bytes().fold(BASIS, add)
+}
+
+/// The times of submission of some jobs: none is earlier than the first one or later than the second one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Submitted(pub(crate) EventTime, pub(crate) EventTime);
+
+impl Submitted {
+    fn at(time: EventTime) -> Self {
+        Self(time, time)
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.0 = self.0.min(other.0);
+        self.1 = self.1.max(other.1);
+    }
+}
+
+/// Jobs whose ends follow each other.
+#[derive(Debug)]
+struct Chunk {
+    jobs: Vec<EndedJob>,
+    /// Of each job that is or was in it: jobs that end one after the other were often submitted so.
+    submitted: Submitted,
 }
 
 /// The inactive jobs by their end, the oldest first.
@@ -38,7 +91,7 @@ pub(crate) fn hash_of(name: &str) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct EndedJobs {
     /// None is empty.
-    chunks: VecDeque<Vec<EndedJob>>,
+    chunks: VecDeque<Chunk>,
     len: usize,
 }
 
@@ -50,18 +103,20 @@ impl EndedJobs {
 
     /// The index of the chunk in which a job with this end is, or would be.
     fn chunk_of(&self, end: End) -> usize {
-        let is_before = |chunk: &Vec<EndedJob>| chunk.first().is_some_and(|job| job.end <= end);
+        let is_before = |chunk: &Chunk| chunk.jobs.first().is_some_and(|job| job.end() <= end);
         self.chunks.partition_point(is_before).saturating_sub(1)
     }
 
-    /// Adds a job, unless it is there.
-    pub(crate) fn insert(&mut self, job: EndedJob) {
-        let end = job.end;
-        let last = self.chunks.back().and_then(|chunk| chunk.last());
-        let is_last = last.is_none_or(|last| last.end < end);
-        let is_full = |chunk: &Vec<EndedJob>| chunk.len() >= MAX_CHUNK_JOBS;
+    /// Adds a job that was submitted at this time, unless it is there.
+    pub(crate) fn insert(&mut self, job: EndedJob, t_submit: EventTime) {
+        let end = job.end();
+        let submitted = Submitted::at(t_submit);
+        let last = self.chunks.back().and_then(|chunk| chunk.jobs.last());
+        let is_last = last.is_none_or(|last| last.end() < end);
+        let is_full = |chunk: &Chunk| chunk.jobs.len() >= MAX_CHUNK_JOBS;
         if is_last && self.chunks.back().is_none_or(is_full) {
-            self.chunks.push_back(Vec::with_capacity(MAX_CHUNK_JOBS));
+            let jobs = Vec::with_capacity(MAX_CHUNK_JOBS);
+            self.chunks.push_back(Chunk { jobs, submitted });
         }
         let index = if is_last {
             self.chunks.len() - 1
@@ -69,13 +124,17 @@ impl EndedJobs {
             self.chunk_of(end)
         };
         let chunk = &mut self.chunks[index];
-        let Err(position) = chunk.binary_search_by_key(&end, |job| job.end) else {
+        let Err(position) = chunk.jobs.binary_search_by_key(&end, EndedJob::end) else {
             return;
         };
-        chunk.insert(position, job);
+        chunk.jobs.insert(position, job);
+        chunk.submitted.extend(submitted);
         self.len += 1;
-        if chunk.len() > MAX_CHUNK_JOBS {
-            let rest = chunk.split_off(MAX_CHUNK_JOBS / 2);
+        if chunk.jobs.len() > MAX_CHUNK_JOBS {
+            let rest = Chunk {
+                jobs: chunk.jobs.split_off(MAX_CHUNK_JOBS / 2),
+                submitted: chunk.submitted,
+            };
             self.chunks.insert(index + 1, rest);
         }
     }
@@ -84,17 +143,20 @@ impl EndedJobs {
     pub(crate) fn remove(&mut self, end: End) -> Option<u32> {
         let index = self.chunk_of(end);
         let chunk = self.chunks.get_mut(index)?;
-        let position = chunk.binary_search_by_key(&end, |job| job.end).ok()?;
-        let class = chunk.remove(position).class;
-        let left = chunk.len();
+        let jobs = &mut chunk.jobs;
+        let position = jobs.binary_search_by_key(&end, EndedJob::end).ok()?;
+        let class = jobs.remove(position).class;
+        let left = jobs.len();
         self.len -= 1;
         if left == 0 {
             self.chunks.remove(index);
         } else if self.chunks.len() > index + 1
-            && left + self.chunks[index + 1].len() <= MAX_CHUNK_JOBS / 2
+            && left + self.chunks[index + 1].jobs.len() <= MAX_CHUNK_JOBS / 2
             && let Some(next) = self.chunks.remove(index + 1)
         {
-            self.chunks[index].extend(next);
+            let chunk = &mut self.chunks[index];
+            chunk.jobs.extend(next.jobs);
+            chunk.submitted.extend(next.submitted);
         }
         Some(class)
     }
@@ -102,16 +164,16 @@ impl EndedJobs {
     /// Whether a job with this end is one of them.
     pub(crate) fn has(&self, end: End) -> bool {
         let chunk = self.chunks.get(self.chunk_of(end));
-        chunk.is_some_and(|chunk| chunk.binary_search_by_key(&end, |job| job.end).is_ok())
+        chunk.is_some_and(|chunk| chunk.jobs.binary_search_by_key(&end, EndedJob::end).is_ok())
     }
 
     /// The end with this index, from the oldest on.
     pub(crate) fn get(&self, index: usize) -> Option<End> {
         let mut index = index;
         for chunk in &self.chunks {
-            match chunk.get(index) {
-                Some(job) => return Some(job.end),
-                None => index -= chunk.len(),
+            match chunk.jobs.get(index) {
+                Some(job) => return Some(job.end()),
+                None => index -= chunk.jobs.len(),
             }
         }
         None
@@ -119,27 +181,31 @@ impl EndedJobs {
 
     /// The number of jobs that ended at this time or before.
     pub(crate) fn count_until(&self, latest: EventTime) -> usize {
-        let is_until = |job: &EndedJob| job.end.0 <= latest;
-        let is_whole = |chunk: &Vec<EndedJob>| chunk.last().is_some_and(is_until);
+        let is_until = |job: &EndedJob| job.end().0 <= latest;
+        let is_whole = |chunk: &Chunk| chunk.jobs.last().is_some_and(is_until);
         let whole = self.chunks.partition_point(is_whole);
         let next = self.chunks.get(whole);
-        let others = next.map_or(0, |chunk| chunk.partition_point(is_until));
+        let others = next.map_or(0, |chunk| chunk.jobs.partition_point(is_until));
         let before = self.chunks.iter().take(whole);
-        before.map(Vec::len).sum::<usize>() + others
+        before.map(|chunk| chunk.jobs.len()).sum::<usize>() + others
     }
 
     /// The ends, the oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = End> {
-        self.chunks.iter().flatten().map(|job| job.end)
+        let jobs = self.chunks.iter().flat_map(|chunk| &chunk.jobs);
+        jobs.map(EndedJob::end)
     }
 
-    /// The jobs that ended before one, or all, the newest first.
-    pub(crate) fn before(&self, end: Option<End>) -> impl Iterator<Item = EndedJob> {
+    /// The jobs that ended before one, or all, the newest first, each with bounds of its submission.
+    pub(crate) fn before(&self, end: Option<End>) -> impl Iterator<Item = (EndedJob, Submitted)> {
         let chunks = end.map_or(self.chunks.len(), |end| self.chunk_of(end) + 1);
         let newest_first = self.chunks.iter().take(chunks).rev();
         newest_first
-            .flat_map(|chunk| chunk.iter().rev().copied())
-            .skip_while(move |found| end.is_some_and(|end| found.end >= end))
+            .flat_map(|chunk| {
+                let newest_first = chunk.jobs.iter().rev();
+                newest_first.map(|job| (*job, chunk.submitted))
+            })
+            .skip_while(move |(found, _)| end.is_some_and(|end| found.end() >= end))
     }
 }
 
@@ -149,12 +215,26 @@ mod tests {
 
     use penstock_jobspec::job_id::JobId;
 
-    use super::{End, EndedJob, EndedJobs, EventTime, MAX_CHUNK_JOBS, hash_of};
+    use super::{Chunk, End, EndedJob, EndedJobs, EventTime, MAX_CHUNK_JOBS, Submitted, hash_of};
 
     /// The end of a job at this step: two steps have the same time.
     fn end(step: u64, id: u64) -> End {
         let step = u32::try_from(step / 2).unwrap();
         (EventTime::new(f64::from(step)), JobId::new(id))
+    }
+
+    /// The submission of a job with this end.
+    fn submission(end: End) -> EventTime {
+        EventTime::new(end.0.seconds() / 2.0)
+    }
+
+    /// The jobs that ended before one, or all. Each was submitted within its bounds.
+    fn entries(jobs: &EndedJobs, end: Option<End>) -> impl Iterator<Item = EndedJob> {
+        jobs.before(end).map(|(job, Submitted(first, last))| {
+            let submission = submission(job.end());
+            assert!(first <= submission && submission <= last);
+            job
+        })
     }
 
     #[test]
@@ -176,12 +256,8 @@ mod tests {
             let end = end(time, random(3));
             let class = u32::try_from(random(5)).unwrap();
             let class = *model.entry(end).or_insert(class);
-            let name_hash = class + 1;
-            jobs.insert(EndedJob {
-                end,
-                class,
-                name_hash,
-            });
+            let name_hash = u64::from(class) + 1;
+            jobs.insert(EndedJob::new(end, class, name_hash), submission(end));
             for _ in 0..random(2 + 2 * step / (3 * most)) {
                 let end = self::end(random(step + 1), random(3));
                 assert_eq!(jobs.remove(end), model.remove(&end));
@@ -194,12 +270,8 @@ mod tests {
         }
         assert_eq!(jobs.len(), model.len());
         assert!(jobs.iter().eq(model.keys().copied()));
-        let job = |(end, class): (&End, &u32)| EndedJob {
-            end: *end,
-            class: *class,
-            name_hash: class + 1,
-        };
-        assert!(jobs.before(None).eq(model.iter().rev().map(job)));
+        let job = |(end, class): (&End, &u32)| EndedJob::new(*end, *class, u64::from(*class) + 1);
+        assert!(entries(&jobs, None).eq(model.iter().rev().map(job)));
         for (index, (time, id)) in model.keys().enumerate().step_by(83) {
             assert_eq!(jobs.get(index), Some((*time, *id)));
             let until = model.keys().take_while(|end| end.0 <= *time);
@@ -212,9 +284,9 @@ mod tests {
         }
         for end in model.keys().step_by(97) {
             let expected = model.range(..*end).rev().map(job);
-            assert!(jobs.before(Some(*end)).eq(expected));
+            assert!(entries(&jobs, Some(*end)).eq(expected));
         }
-        let fullness = jobs.chunks.iter().map(Vec::len);
+        let fullness = jobs.chunks.iter().map(|chunk| chunk.jobs.len());
         assert!(
             fullness
                 .clone()
@@ -230,23 +302,24 @@ mod tests {
     fn hashes_are_those_of_the_stores_that_exist() {
         assert_eq!(
             ["", "a", "sleep"].map(hash_of),
-            [0x811c_9dc5, 0xe40c_292c, 0x89ea_bb08]
+            [
+                0xcbf2_9ce4_8422_2325,
+                0xaf63_dc4c_8601_ec8c,
+                0x3d5d_d56b_e329_6048
+            ]
         );
     }
 
     #[test]
-    fn a_job_takes_24_bytes() {
+    fn a_job_takes_28_bytes_and_a_chunk_some_more() {
         let mut jobs = EndedJobs::default();
         let most = 8 * MAX_CHUNK_JOBS as u64;
         for id in 0..most {
-            jobs.insert(EndedJob {
-                end: end(id, id),
-                class: 0,
-                name_hash: 0,
-            });
+            let end = end(id, id);
+            jobs.insert(EndedJob::new(end, 0, 0), submission(end));
         }
-        let capacity: usize = jobs.chunks.iter().map(Vec::capacity).sum();
+        let capacity: usize = jobs.chunks.iter().map(|chunk| chunk.jobs.capacity()).sum();
         assert_eq!(capacity as u64, most);
-        assert_eq!(size_of::<super::EndedJob>(), 24);
+        assert_eq!((size_of::<EndedJob>(), size_of::<Chunk>()), (28, 40));
     }
 }

@@ -147,14 +147,12 @@ impl Comparison {
     /// Compares the next jobs. Returns whether these were all.
     fn advance(&mut self, census: &Census) -> bool {
         let mut compared = 0;
-        for job in census
-            .inactive()
-            .before(self.last)
-            .take(JOBS_COMPARED_PER_SLICE)
-        {
-            self.last = Some(job.end);
-            if self.wanted.remove(&job.end.1) {
-                self.found.push(job.end);
+        let earlier = census.inactive().before(self.last);
+        for (job, _) in earlier.take(JOBS_COMPARED_PER_SLICE) {
+            let end = job.end();
+            self.last = Some(end);
+            if self.wanted.remove(&end.1) {
+                self.found.push(end);
             }
             compared += 1;
         }

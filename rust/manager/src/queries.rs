@@ -5,6 +5,7 @@
 //! `info`, `history` and `kvs` answer at once; `guest` has the logs of a job's execution and output, the latter by way
 //! of the execution service, `input_log` that of its standard input.
 
+mod criteria;
 mod filter;
 pub(crate) mod guest;
 pub(crate) mod history;
@@ -16,6 +17,7 @@ mod journal;
 pub(crate) mod key_watch;
 pub(crate) mod kvs;
 pub(crate) mod row;
+mod selection;
 mod shell_options;
 mod tree;
 pub(crate) mod usage;

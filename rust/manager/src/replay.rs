@@ -335,7 +335,8 @@ impl Restored {
             result: JobResult::of_bit(class.result),
         };
         let end = (EventTime::new(job.end), id);
-        self.census.enter_ended(class, end, job.name_hash);
+        let t_submit = EventTime::new(job.t_submit);
+        self.census.enter_ended(class, end, job.name_hash, t_submit);
     }
 
     /// The facts of a job by its events.

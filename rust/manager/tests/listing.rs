@@ -513,13 +513,16 @@ fn holds(constraint: &Value, row: &Value) -> bool {
             let limit: f64 = values[0].as_str().unwrap()[1..].parse().unwrap();
             row[operator].as_f64().is_some_and(|time| time > limit)
         }
+        // All that have run have run on the same nodes.
+        "hostlist" => row["nodelist"] == "n[0-1]" && values.contains(&json!("n1")),
+        "ranks" => row["ranks"] == "0-1" && values.contains(&json!("1")),
         key => values.contains(&row[key]),
     }
 }
 
 fn draw_constraint(random: &mut Random, depth: u64) -> Value {
     let time = format!(">{}", 1000 + random.below(600));
-    match random.below(if depth > 0 { 11 } else { 8 }) {
+    match random.below(if depth > 0 { 13 } else { 10 }) {
         0 => json!({"userid": [pick(random, &[OWNER, 7, 8, 9]), 8]}),
         1 => json!({"name": ["a"]}),
         2 => json!({"name": ["none", pick(random, &["b", "c"])]}),
@@ -528,10 +531,12 @@ fn draw_constraint(random: &mut Random, depth: u64) -> Value {
         5 => json!({"states": [1 << (3 + random.below(4))]}),
         6 => json!({"t_inactive": [time]}),
         7 => json!({"t_submit": [time]}),
+        8 => json!({"hostlist": [pick(random, &["n1", "other"])]}),
+        9 => json!({"ranks": [pick(random, &["1", "7"])]}),
         kind => {
             let operator = match kind {
-                8 => "and",
-                9 => "or",
+                10 => "and",
+                11 => "or",
                 _ => "not",
             };
             let count = random.below(4);
@@ -626,6 +631,74 @@ fn pages_of_every_filter_are_those_of_a_list_of_all_jobs() {
                 found.sort_unstable_by(|one, other| other.cmp(one));
             }
             assert_eq!(found, expected, "{order} {constraint} since {since}");
+        }
+    }
+}
+
+/// They are told by the index: of these jobs, 30 would be read from the store in a slice.
+#[test]
+fn jobs_with_and_without_a_name_or_a_time_of_submission_are_passed_unread() {
+    let directory = Directory::new("names");
+    let mut bench = directory.open(settings(), 1000.0);
+    let named = json!({"job": {"name": "common"}});
+    for _ in 0..2 {
+        bench.submit_copies(&named, JOBS / 2);
+        bench.request("job-manager.raise", &json!({"all": true, "type": "cancel"}));
+        bench.advance();
+    }
+    for _ in 0..2 {
+        let filters = [
+            (json!({"name": ["common"]}), 50),
+            (json!({"not": [{"name": ["other"]}]}), 50),
+            (json!({"not": [{"name": ["common"]}]}), 0),
+            (
+                json!({"or": [{"name": ["other"]}, {"t_submit": ["<5"]}]}),
+                0,
+            ),
+            (json!({"t_submit": [">=1000"]}), 50),
+        ];
+        for (constraint, rows) in filters {
+            for order in ["state", "newest"] {
+                let payload = json!({
+                    "attrs": ["id"], "constraint": constraint, "order": order,
+                    "skip": JOBS - 60, "max_entries": 50,
+                });
+                let out = list(&mut bench, "a", &payload);
+                let (found, parts) = rest(&mut bench, out);
+                assert_eq!(found.len(), rows, "{order} {constraint}");
+                assert!(parts <= 12, "{parts}: {order} {constraint}");
+            }
+        }
+        drop(bench);
+        bench = directory.open(settings(), 9000.0);
+    }
+}
+
+/// Of these jobs, 30 would be read from the store with their events in a slice.
+#[test]
+fn jobs_on_other_nodes_are_passed_by_their_rows() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let ran = bench.running(&json!({}));
+    bench.end(ran, 0);
+    bench.submit_copies(&json!({}), JOBS);
+    bench.request("job-manager.raise", &json!({"all": true, "type": "cancel"}));
+    bench.advance();
+    for (host, rank, expected) in [("n1", "0", vec![ran]), ("other", "7", vec![])] {
+        for constraint in [
+            json!({"hostlist": [host]}),
+            json!({"or": [{"name": ["other"]}, {"ranks": [rank]}]}),
+        ] {
+            for order in ["state", "newest"] {
+                let payload = json!({"attrs": ["id"], "constraint": constraint, "order": order});
+                let out = list(&mut bench, "a", &payload);
+                let (found, parts) = rest(&mut bench, out);
+                assert_eq!(found, expected, "{order} {constraint}");
+                // In debug builds few jobs are selected for each pass over the index.
+                let is_fast = order == "newest" || parts <= JOBS / 100;
+                assert!(is_fast, "{parts}: {order} {constraint}");
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
      WHERE seq > ? AND seq <= ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
 
 /// The size of a job in a row, in bytes.
-const JOB_BYTES: usize = 56;
+const JOB_BYTES: usize = 64;
 
 /// An ended job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,9 @@ pub struct EndedJob {
     /// Its user.
     pub userid: u32,
     /// The hash of its name, as the caller computes it.
-    pub name_hash: u32,
+    pub name_hash: u64,
+    /// When it was submitted, in seconds since the epoch.
+    pub t_submit: f64,
 }
 
 /// The begin and the size of an ended job's allocation.
@@ -159,20 +161,21 @@ fn decode(bytes: &[u8]) -> Option<(EndedJob, JobUsage)> {
         .chunks_exact(8)
         .map(|word| word.try_into().map(u64::from_le_bytes));
     let mut next = || words.next()?.ok();
-    let (id, spec, end, user_and_name) = (next()?, next()?, next()?, next()?);
-    let (begin, nodes_and_cores, gpus) = (next()?, next()?, next()?);
+    let (id, spec, end, user_and_gpus) = (next()?, next()?, next()?, next()?);
+    let (begin, nodes_and_cores, name_hash, t_submit) = (next()?, next()?, next()?, next()?);
     let job = EndedJob {
         id: JobId::new(id),
         spec: spec.cast_signed(),
         end: f64::from_bits(end),
-        userid: low(user_and_name)?,
-        name_hash: low(user_and_name >> 32)?,
+        userid: low(user_and_gpus)?,
+        name_hash,
+        t_submit: f64::from_bits(t_submit),
     };
     let usage = JobUsage {
         begin: f64::from_bits(begin),
         nodes: low(nodes_and_cores)?,
         cores: low(nodes_and_cores >> 32)?,
-        gpus: low(gpus)?,
+        gpus: low(user_and_gpus >> 32)?,
     };
     Some((job, usage))
 }
@@ -194,10 +197,11 @@ pub(crate) fn encode(jobs: &[(EndedJob, JobUsage)]) -> Vec<u8> {
             job.id.get(),
             job.spec.cast_unsigned(),
             job.end.to_bits(),
-            word(job.userid, job.name_hash),
+            word(job.userid, usage.gpus),
             usage.begin.to_bits(),
             word(usage.nodes, usage.cores),
-            usage.gpus.into(),
+            job.name_hash,
+            job.t_submit.to_bits(),
         ]
     };
     let words = jobs.iter().flat_map(words);

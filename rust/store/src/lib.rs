@@ -53,7 +53,7 @@ pub use ended::{EndedClass, EndedJob, EndedJobs, EndedRow, JobUsage};
 pub use error::Error;
 use log_space::FRAME_BYTES;
 use records::Eventlog;
-pub use records::{JobRecord, Jobs};
+pub use records::{JobRecord, JobRow, Jobs};
 pub use schema::Synchronous;
 pub use space::Space;
 pub use submissions::Submission;
@@ -616,6 +616,16 @@ impl Store {
             records::record(key(id), row, self.events(id)?).map(Some)
         };
         read().map_err(|source: rusqlite::Error| Error::new("cannot read a job", &source))
+    }
+
+    /// The row of one job, without its events; `None` if there is no job with this id.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn job_row(&self, id: JobId) -> Result<Option<JobRow>, Error> {
+        records::read_row(self.database.connection(), id)
+            .map_err(|source| Error::new("cannot read a job", &source))
     }
 
     /// Every job, the oldest first, without those of submissions that are not complete.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_jobspec::job_id::JobId;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::common_events::CommonEvents;
 use crate::database::key;
@@ -33,6 +33,31 @@ impl JobRecord {
         let common = self.common_events.as_deref().unwrap_or_default();
         [common, &self.own_events].concat()
     }
+}
+
+/// The row of a stored job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRow {
+    /// The submitting user.
+    pub userid: u32,
+    /// Key of the jobspec, shared by equal jobs.
+    pub spec: i64,
+    /// R as committed, if it was.
+    pub r: Option<String>,
+}
+
+/// The row of a job: see [`Store::job_row`](crate::Store::job_row).
+pub(crate) fn read_row(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
+    connection
+        .prepare_cached("SELECT userid, spec, r FROM jobs WHERE id = ?")?
+        .query_row([key(id)], |row| {
+            Ok(JobRow {
+                userid: row.get(0)?,
+                spec: row.get(1)?,
+                r: row.get(2)?,
+            })
+        })
+        .optional()
 }
 
 /// Jobs of a store.

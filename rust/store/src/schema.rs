@@ -23,12 +23,13 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 9] = [
+const MIGRATIONS: [&str; 10] = [
     FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7, FORMAT_8, FORMAT_9,
+    FORMAT_10,
 ];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 9;
+pub(crate) const FORMAT_VERSION: i64 = 10;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -132,6 +133,12 @@ DELETE FROM ended_jobs;
 
 /// Ended jobs with what they have used: the next start reads these from the eventlogs.
 const FORMAT_9: &str = "
+DELETE FROM ended_jobs;
+";
+
+/// Ended jobs with longer hashes of their names and the times of their submission: the next start reads these from the
+/// eventlogs.
+const FORMAT_10: &str = "
 DELETE FROM ended_jobs;
 ";
 

@@ -26,6 +26,14 @@ fn a_job_comes_back_with_its_events_in_order() {
     assert_eq!(jobs.len(), 2);
     assert_eq!((jobs[0].id, &*jobs[0].eventlog()), (job(7), "a\nb\nc\n"));
     assert_eq!(jobs[0].r.as_deref(), Some("R"));
+    let row = |r: Option<&str>| JobRow {
+        userid: 1000,
+        spec,
+        r: r.map(str::to_owned),
+    };
+    assert_eq!(store.job_row(job(7)).unwrap(), Some(row(Some("R"))));
+    assert_eq!(store.job_row(job(9)).unwrap(), Some(row(None)));
+    assert_eq!(store.job_row(job(8)).unwrap(), None);
     assert_eq!((jobs[1].id, &*jobs[1].eventlog()), (job(9), "a\nb\n"));
     assert_eq!(store.eventlog(job(7)).unwrap(), "a\nb\nc\n");
     assert_eq!(store.eventlog(job(1)).unwrap(), "");
@@ -102,7 +110,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 9"
+        "store: the database has format 99, this program reads formats 1 to 10"
     );
 }
 
@@ -500,7 +508,8 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
         spec: 1,
         end: 1000.0 + f64::from(u32::try_from(id).unwrap()),
         userid: 1000 + u32::try_from(id).unwrap(),
-        name_hash: u32::MAX - u32::try_from(id).unwrap(),
+        name_hash: u64::MAX - id,
+        t_submit: 0.5,
     };
     let used = |id: u64| {
         (
@@ -569,6 +578,7 @@ fn a_row_of_ended_jobs_goes_with_the_last_of_its_jobs() {
         end: 1.0,
         userid: 1000,
         name_hash: 1,
+        t_submit: 0.5,
     };
     let ended = |id: u64| (ended(id), JobUsage::default());
     store.add_ended_jobs(&class, &[4, 6].map(ended)).unwrap();
@@ -594,6 +604,7 @@ fn unused_rows_of_ended_jobs_are_removed_some_at_a_time() {
             end: 1.0,
             userid: 1000,
             name_hash: 1,
+            t_submit: 0.5,
         };
         store
             .add_ended_jobs(&class, &[(ended, JobUsage::default())])

@@ -6,12 +6,17 @@ use std::ops::Not;
 use penstock_flux::RequestError;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
+use penstock_store::JobRow;
 use serde_json::Value;
 
 use crate::census::Class;
-use crate::ended::{EndedJob, hash_of};
+use crate::ended::{EndedJob, Submitted, hash_of};
+use crate::event::EventTime;
 use crate::jobs::Job;
 use crate::reason::cut_error;
+use crate::spec::Spec;
 use crate::state::{JobResult, State};
 
 /// The greatest depth of nested operators.
@@ -25,7 +30,7 @@ pub enum Filter {
     Not(Vec<Filter>),
     Users(BTreeSet<u64>),
     /// The names, and the hashes of these.
-    Names(BTreeSet<String>, BTreeSet<u32>),
+    Names(BTreeSet<String>, BTreeSet<u64>),
     Queues(BTreeSet<String>),
     States(u8),
     Results(u8),
@@ -169,30 +174,15 @@ impl Filter {
 
     /// Whether an inactive job satisfies the filter, as far as its entry in the index of these tells; `None` if its facts are
     /// to be read.
-    pub(crate) fn matches_ended(&self, job: EndedJob, class: Class<'_>) -> Option<bool> {
-        match self {
-            Self::And(filters) => {
-                let inner = filters
-                    .iter()
-                    .map(|filter| filter.matches_ended(job, class));
-                all(inner)
-            }
-            Self::Or(filters) if filters.is_empty() => Some(true),
-            Self::Or(filters) => {
-                let inner = filters
-                    .iter()
-                    .map(|filter| filter.matches_ended(job, class));
-                all(inner.map(|known| known.map(Not::not))).map(Not::not)
-            }
-            Self::Not(filters) => {
-                let inner = filters
-                    .iter()
-                    .map(|filter| filter.matches_ended(job, class));
-                all(inner).map(Not::not)
-            }
+    pub(crate) fn matches_ended(
+        &self,
+        job: EndedJob,
+        submitted: Submitted,
+        class: Class<'_>,
+    ) -> Option<bool> {
+        self.decide(&|condition| match condition {
             Self::Users(users) => Some(users.contains(&u64::from(class.userid))),
-            // Other names have this hash, too.
-            Self::Names(_, hashes) => (!hashes.contains(&job.name_hash)).then_some(false),
+            Self::Names(_, hashes) => Some(hashes.contains(&job.name_hash())),
             Self::Queues(queues) => Some(class.queue.is_some_and(|queue| queues.contains(queue))),
             Self::States(mask) => Some(mask & State::Inactive.bit() != 0),
             Self::Results(mask) => {
@@ -200,10 +190,66 @@ impl Filter {
                 Some(result.is_some_and(|result| mask & (result as u8) != 0))
             }
             Self::Time(Stamp::Inactive, comparison, time) => {
-                let end = job.end.0.seconds();
+                let end = job.end().0.seconds();
                 Some(end > 0.0 && comparison.holds(end, *time))
             }
-            Self::Time(..) | Self::Hosts(..) | Self::Ranks(..) => None,
+            Self::Time(Stamp::Submit, comparison, time) => {
+                let Submitted(first, last) = submitted;
+                let [first, last] = [first, last].map(EventTime::seconds);
+                let holds = comparison.holds(first, *time);
+                let is_known = first > 0.0 && holds == comparison.holds(last, *time);
+                is_known.then_some(holds)
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether it may be decided by the row of an inactive job, after the index of these.
+    pub(crate) fn may_be_decided_by_row(&self) -> bool {
+        match self {
+            Self::And(filters) | Self::Or(filters) | Self::Not(filters) => {
+                filters.iter().any(Self::may_be_decided_by_row)
+            }
+            _ => matches!(self, Self::Hosts(..) | Self::Ranks(..)),
+        }
+    }
+
+    /// Whether an inactive job satisfies the filter, as far as its row and jobspec tell; `None` if its events are to be read.
+    pub(crate) fn matches_row(&self, id: JobId, row: &JobRow, spec: &Spec) -> Option<bool> {
+        let r = row.r.as_deref();
+        let r = r.and_then(|r| ResourceSet::from_json(r).ok());
+        // Without R it has not run; with R it may have run.
+        let is_without = |is_there: &dyn Fn(&ResourceSet) -> bool| {
+            let is_without = !r.as_ref().is_some_and(is_there);
+            is_without.then_some(false)
+        };
+        self.decide(&|condition| match condition {
+            Self::Users(users) => Some(users.contains(&u64::from(row.userid))),
+            Self::Names(names, _) => Some(names.contains(&*spec.name_of(id))),
+            Self::Queues(queues) => {
+                let queue = spec.queue.as_ref();
+                Some(queue.is_some_and(|queue| queues.contains(queue)))
+            }
+            Self::States(mask) => Some(mask & State::Inactive.bit() != 0),
+            Self::Hosts(hosts, _) => is_without(&|r| r.has_any_host(hosts)),
+            Self::Ranks(ranks, _) => is_without(&|r| !r.ranks().intersection(ranks).is_empty()),
+            _ => None,
+        })
+    }
+
+    /// Whether a job satisfies the filter, of which `known` tells the conditions.
+    fn decide(&self, known: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
+        let decide = |filter: &Self| filter.decide(known);
+        match self {
+            Self::And(filters) => all(filters.iter().map(decide)),
+            // As in RFC 31: an empty `or` matches every job.
+            Self::Or(filters) if filters.is_empty() => Some(true),
+            Self::Or(filters) => {
+                let inner = filters.iter().map(decide);
+                all(inner.map(|known| known.map(Not::not))).map(Not::not)
+            }
+            Self::Not(filters) => all(filters.iter().map(decide)).map(Not::not),
+            condition => known(condition),
         }
     }
 
@@ -239,7 +285,7 @@ impl Filter {
     }
 }
 
-fn ran(job: &Job) -> Option<&penstock_rset::ResourceSet> {
+fn ran(job: &Job) -> Option<&ResourceSet> {
     let r = job.record.extent().map(std::convert::AsRef::as_ref);
     r.filter(|_| job.record.t_run() > 0.0)
 }

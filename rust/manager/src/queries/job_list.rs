@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use penstock_flux::job_list::{ListIdRequest, ListOrder, ListRequest};
@@ -14,39 +14,30 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
+use super::criteria::{Criteria, Effort};
 use super::filter::Filter;
 use super::row::{Attrs, Rows};
+use super::selection::{Part, SelectedJob, Smallest};
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::Context;
-use crate::ended::{End, EndedJob};
+use crate::ended::End;
 use crate::event::EventTime;
-use crate::jobs::{HiddenJobs, Job, Jobs};
+use crate::jobs::{Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
-/// Maximum number of rows in one slice, of all listings together: a few milliseconds' work.
-const ROWS_PER_SLICE: usize = 250;
-/// Maximum number of entries of the index of inactive jobs that are examined in one slice.
-const LOOKS_PER_SLICE: usize = 12_500;
-/// A job in memory takes as long as this many entries.
-const LOOKS_PER_JOB: usize = 5;
-/// To compare the hosts of a job with those of a filter takes as long as this many entries for each byte of the filter's text.
-const LOOKS_PER_BYTE: usize = 1;
-/// To read a job from the store takes as long as this many entries more.
-const LOOKS_PER_READ_JOB: usize = 400;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
-/// The number of jobs that a listing selects at a time, before it reads them.
-const SELECTED_JOBS: usize = if cfg!(debug_assertions) { 8 } else { 20_000 };
-
 /// The jobs that a listing examines next.
 #[derive(Debug)]
 enum ListingPosition {
     /// The jobs with smaller ids, the greatest first.
     Below(Bound<JobId>),
-    /// The next jobs by id are to be selected from the index of inactive jobs and the jobs in memory.
-    Selecting(Selection),
+    /// The greatest id first, which is not the order of the index of inactive jobs.
+    Newest,
+    /// The next jobs by id are to be found in the index of inactive jobs and among the jobs in memory.
+    Searching(Part),
     /// The selected jobs, the greatest id first, and the bound of the next selection if there may be more.
     Selected(std::vec::IntoIter<SelectedJob>, Option<Bound<JobId>>),
     /// The jobs that the request names, and the number of those that were checked: no row is sent unless all exist and
@@ -114,96 +105,6 @@ impl ActiveOrder {
     }
 }
 
-/// A job that a listing may show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct SelectedJob {
-    id: Reverse<JobId>,
-    /// The index tells that the listing shows it.
-    is_certain: bool,
-}
-
-/// The jobs with the greatest ids below a bound that a listing may show. Every inactive job is looked at, but not read.
-#[derive(Debug)]
-struct Selection {
-    below: Bound<JobId>,
-    /// The jobs in memory that are still to be examined; `None` if all have been.
-    in_memory: Option<Bound<JobId>>,
-    /// The last inactive job that was examined.
-    ended: Option<End>,
-    jobs: Smallest<SelectedJob>,
-}
-
-impl Selection {
-    fn new(below: Bound<JobId>) -> Self {
-        Self {
-            below,
-            in_memory: Some(below),
-            ended: None,
-            jobs: Smallest::new(SELECTED_JOBS),
-        }
-    }
-
-    fn has(&self, id: JobId) -> bool {
-        (Bound::Unbounded, self.below).contains(&id)
-    }
-
-    fn into_position(self) -> ListingPosition {
-        let mut jobs: Vec<SelectedJob> = self.jobs.sorted().collect();
-        let next = (jobs.len() >= SELECTED_JOBS)
-            .then(|| jobs.last().map(|job| Bound::Excluded(job.id.0)))
-            .flatten();
-        // A job that ended a moment ago is in memory, too.
-        jobs.dedup_by_key(|job| job.id);
-        ListingPosition::Selected(jobs.into_iter(), next)
-    }
-}
-
-/// The smallest of some keys, at most `limit`.
-#[derive(Debug)]
-struct Smallest<K> {
-    limit: usize,
-    keys: Vec<K>,
-}
-
-impl<K: Ord> Smallest<K> {
-    fn new(limit: usize) -> Self {
-        let keys = Vec::new();
-        Self { limit, keys }
-    }
-
-    /// Whether it has `limit` keys: one that is greater than all of them would be left out.
-    fn is_full(&self) -> bool {
-        self.keys.len() >= self.limit
-    }
-
-    fn add(&mut self, key: K) {
-        self.keys.push(key);
-        if self.keys.len() / 2 >= self.limit {
-            self.keys.select_nth_unstable(self.limit - 1);
-            self.keys.truncate(self.limit);
-        }
-    }
-
-    fn sorted(mut self) -> impl Iterator<Item = K> {
-        self.keys.sort();
-        self.keys.into_iter().take(self.limit)
-    }
-}
-
-/// The jobs that a request lists.
-#[derive(Debug)]
-struct Criteria {
-    filter: Filter,
-    /// The costs of an entry of the index of inactive jobs, and of a job in memory: see [`Effort`].
-    looks_per_entry: usize,
-    looks_per_job: usize,
-    since: f64,
-    /// The jobs that were hidden when the request came.
-    hidden: HiddenJobs,
-    /// The jobs that the sender may list.
-    visible: VisibleJobs,
-}
-
 /// A request with rows that are still to be sent.
 #[derive(Debug)]
 struct Listing {
@@ -221,67 +122,6 @@ struct Listing {
 struct ListingPart {
     rows: Rows,
     is_last: bool,
-}
-
-/// The remaining budget of a slice.
-struct Effort {
-    rows: usize,
-    looks: usize,
-}
-
-impl Effort {
-    fn new() -> Self {
-        Self {
-            rows: ROWS_PER_SLICE,
-            looks: LOOKS_PER_SLICE,
-        }
-    }
-
-    fn is_spent(&self) -> bool {
-        self.rows == 0 || self.looks == 0
-    }
-
-    /// Counts what an entry of the index of inactive jobs costs.
-    fn spend_entry(&mut self, criteria: &Criteria) {
-        self.looks = self.looks.saturating_sub(criteria.looks_per_entry);
-    }
-
-    /// Counts what a job in memory costs.
-    fn spend_job(&mut self, criteria: &Criteria) {
-        self.looks = self.looks.saturating_sub(criteria.looks_per_job);
-    }
-
-    /// Has a job in memory, if it exists, and counts that.
-    fn spend_look(&mut self, cx: &mut Context, id: JobId, criteria: &Criteria) {
-        self.spend_job(criteria);
-        if !cx.jobs.is_in_memory(id) {
-            cx.unload_surplus();
-            cx.load(id);
-            self.looks = self.looks.saturating_sub(LOOKS_PER_READ_JOB);
-        }
-    }
-}
-
-impl Criteria {
-    fn shows(&self, job: &Job) -> bool {
-        (job.record.state() != State::Inactive || job.record.t_inactive() > self.since)
-            && !self.hidden.contains(job.record.id())
-            && self.visible.contain(&job.record)
-            && self.filter.matches(job)
-    }
-
-    /// Whether the listing shows an inactive job, as far as its entry in the index tells; `None` if it is to be read.
-    fn shows_ended(&self, job: EndedJob, census: &Census) -> Option<bool> {
-        let (end, id) = job.end;
-        let class = census.class_of(job)?;
-        if end.seconds() <= self.since
-            || self.hidden.contains(id)
-            || !self.visible.contain_those_of(class.userid)
-        {
-            return Some(false);
-        }
-        self.filter.matches_ended(job, class)
-    }
 }
 
 impl Listing {
@@ -316,9 +156,7 @@ impl Listing {
             {
                 ListingPosition::Below(Bound::Unbounded)
             }
-            (None, ListOrder::Newest) => {
-                ListingPosition::Selecting(Selection::new(Bound::Unbounded))
-            }
+            (None, ListOrder::Newest) => ListingPosition::Newest,
             (None, order @ (ListOrder::State | ListOrder::Pending)) => {
                 let limit = left.saturating_add(list.skip);
                 ListingPosition::Ordering(ActiveOrder::new(order, limit))
@@ -326,15 +164,12 @@ impl Listing {
         };
         Ok(Self {
             request: request.message.header(),
-            criteria: Arc::new(Criteria {
-                looks_per_entry: filter.operators(),
-                looks_per_job: LOOKS_PER_JOB * filter.operators()
-                    + LOOKS_PER_BYTE * filter.text_size(),
+            criteria: Arc::new(Criteria::new(
                 filter,
-                since: list.since,
-                hidden: cx.jobs.hidden().clone(),
+                list.since,
+                cx.jobs.hidden().clone(),
                 visible,
-            }),
+            )),
             attrs: Attrs::named(&list.attrs),
             left,
             skip: list.skip,
@@ -346,52 +181,6 @@ impl Listing {
     fn is_backlogged(&self, cx: &Context) -> bool {
         let origin = self.request.origin();
         origin.is_some_and(|origin| cx.backlogged.contains(origin))
-    }
-
-    /// Selects jobs from the index of inactive jobs and from those in memory. Returns whether all have been examined.
-    fn select(
-        &self,
-        selection: &mut Selection,
-        jobs: &Jobs,
-        census: &Census,
-        effort: &mut Effort,
-    ) -> bool {
-        // A job that ends meanwhile is among those in memory that were examined first.
-        if let Some(below) = selection.in_memory {
-            for (id, job) in jobs.range((Bound::Unbounded, below)).rev() {
-                if effort.is_spent() {
-                    return false;
-                }
-                if selection.jobs.is_full() {
-                    break;
-                }
-                effort.spend_job(&self.criteria);
-                selection.in_memory = Some(Bound::Excluded(id));
-                if self.criteria.shows(job) {
-                    let (id, is_certain) = (Reverse(id), false);
-                    selection.jobs.add(SelectedJob { id, is_certain });
-                }
-            }
-            selection.in_memory = None;
-        }
-        let since = EventTime::new(self.criteria.since);
-        for job in census.inactive().before(selection.ended) {
-            if effort.is_spent() {
-                return false;
-            }
-            effort.spend_entry(&self.criteria);
-            let (end, id) = job.end;
-            if end < since {
-                break;
-            }
-            selection.ended = Some(job.end);
-            let shown = self.criteria.shows_ended(job, census);
-            if selection.has(id) && shown != Some(false) {
-                let (id, is_certain) = (Reverse(id), shown == Some(true));
-                selection.jobs.add(SelectedJob { id, is_certain });
-            }
-        }
-        true
     }
 
     /// Checks the next jobs that the request names. Returns whether these were all.
@@ -439,12 +228,12 @@ impl Listing {
                     self.left == 0 || is_end
                 }
                 // A job may have been purged meanwhile.
-                ListingPosition::Unchecked(..) => true,
+                ListingPosition::Unchecked(..) | ListingPosition::Newest => true,
                 ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
                     self.take_rows(cx, ids.map(|id| (id, None)), effort, &mut rows)
                 }
-                ListingPosition::Selecting(selection) => {
-                    self.select(selection, &cx.jobs, census, effort)
+                ListingPosition::Searching(part) => {
+                    part.advance(&self.criteria, &cx.jobs, census, effort)
                 }
                 ListingPosition::Selected(jobs, _) => {
                     let jobs = jobs.map(|job| (job.id.0, job.is_certain.then_some(true)));
@@ -454,10 +243,13 @@ impl Listing {
                 ListingPosition::Inactive(next) => {
                     let since = EventTime::new(self.criteria.since);
                     let ended = census.inactive().before(*next);
-                    let ended = ended.take_while(|job| job.end.0 >= since);
-                    let ended = ended.inspect(|job| *next = Some(job.end));
+                    let ended = ended.take_while(|(job, _)| job.end().0 >= since);
+                    let ended = ended.inspect(|(job, _)| *next = Some(job.end()));
                     let criteria = Arc::clone(&self.criteria);
-                    let ended = ended.map(|job| (job.end.1, criteria.shows_ended(job, census)));
+                    let ended = ended.map(|(job, submitted)| {
+                        let shown = criteria.shows_ended(job, submitted, census);
+                        (job.end().1, shown)
+                    });
                     self.take_rows(cx, ended, effort, &mut rows)
                 }
             };
@@ -471,9 +263,18 @@ impl Listing {
                 ListingPosition::Active(_) if self.criteria.filter.may_match_inactive() => {
                     ListingPosition::Inactive(None)
                 }
-                ListingPosition::Selecting(selection) => selection.into_position(),
+                ListingPosition::Newest => {
+                    ListingPosition::Searching(Part::first(self.skip, &cx.jobs, census))
+                }
+                ListingPosition::Searching(Part::Counted(counts)) => {
+                    ListingPosition::Searching(counts.into_part(&mut self.skip, census))
+                }
+                ListingPosition::Searching(Part::Selected(selection)) => {
+                    let (jobs, next) = selection.into_jobs();
+                    ListingPosition::Selected(jobs, next)
+                }
                 ListingPosition::Selected(_, Some(next)) if self.left > 0 => {
-                    ListingPosition::Selecting(Selection::new(next))
+                    ListingPosition::Searching(Part::below(next, census))
                 }
                 _ => {
                     let is_last = true;
@@ -515,6 +316,9 @@ impl Listing {
             if is_shown == Some(false) || (is_shown == Some(true) && self.skip > 0) {
                 effort.spend_entry(&self.criteria);
                 self.skip -= usize::from(is_shown == Some(true));
+                continue;
+            }
+            if effort.is_excluded_by_row(cx, id, &self.criteria) {
                 continue;
             }
             effort.spend_look(cx, id, &self.criteria);
