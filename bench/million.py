@@ -199,12 +199,23 @@ def measure_pages(client: Client, uri: str, jobs: int) -> None:
     """The rows of pages in the middle of the inactive jobs, by order and filter."""
     inactive = {"states": ["inactive"]}
     of_user = {"and": [inactive, {"userid": [os.getuid()]}, {"results": ["canceled"]}]}
-    by_name = {"and": [inactive, {"name": ["unused"]}]}
+    # The name of all jobs.
+    named = {"name": ["true"]}
+    by_name = {"and": [inactive, named]}
+    by_unused_name = {"and": [inactive, {"name": ["unused"]}]}
+    by_other_name = {"and": [inactive, {"not": [named]}]}
+    by_submission = {"and": [inactive, {"t_submit": ["<5"]}]}
+    by_host = {"and": [inactive, {"hostlist": ["unused"]}]}
     for name, constraint, order, rows in [
         ("by state", inactive, "state", PAGE_ROWS),
         ("newest first", inactive, "newest", PAGE_ROWS),
         ("of a user, by result", of_user, "state", PAGE_ROWS),
-        ("by an unused name", by_name, "state", 0),
+        ("by the name of all", by_name, "state", PAGE_ROWS),
+        ("by the name of all, newest first", by_name, "newest", PAGE_ROWS),
+        ("by an unused name", by_unused_name, "state", 0),
+        ("by any other name", by_other_name, "state", 0),
+        ("by the time of submission", by_submission, "state", 0),
+        ("by an unused node, whose rows are read", by_host, "state", 0),
     ]:
         with pinging(uri) as times:
             began = time.perf_counter()
@@ -455,16 +466,27 @@ def measure_submissions(jobs: int, copies: int) -> None:
 
 def measure_jobspecs(words: str, options: tuple[str, ...], jobs: int) -> None:
     """The rows of submissions with a jobspec for each job, in an instance of their own."""
-    with running(*OPTIONS, *options) as (client, _):
+    state = make_directory("penstock-million-")
+    uri = f"local://{state}/socket"
+    with running(*OPTIONS, *options, state=state) as (client, _):
         fill_nodes(client, options)
         specs = [{"jobspec": jobspec(CORES, 0.0, name=f"job{i}")} for i in range(jobs)]
-        rate = jobs / timed(lambda: client.submit_many(specs))
-        name = f"distinct jobspecs in bulk{words}"
-        show(name, f"{rate:,.0f} jobs/s", "60,000 jobs/s", met=rate >= 60_000)
         payloads = [{"jobspec": PENDING}] * jobs
-        rate = jobs / timed(lambda: client.call_many("job-ingest.submit", payloads))
-        name = f"one request per job, pipelined{words}"
-        show(name, f"{rate:,.0f} jobs/s", "30,000 jobs/s", met=rate >= 30_000)
+        calls: list[tuple[str, int, Callable[[], object]]] = [
+            ("distinct jobspecs in bulk", 60_000, lambda: client.submit_many(specs)),
+            (
+                "one request per job, pipelined",
+                30_000,
+                lambda: client.call_many("job-ingest.submit", payloads),
+            ),
+        ]
+        for name, target, call in calls:
+            with pinging(uri) as times:
+                rate = jobs / timed(call)
+            waited = max(times)
+            figure = f"{rate:,.0f} jobs/s, others wait {waited * 1e3:.0f} ms"
+            met = rate >= target and waited <= 0.05
+            show(f"{name}{words}", figure, f"{target:,} jobs/s, others wait 50 ms", met=met)
 
 
 def fill_nodes(client: Client, options: tuple[str, ...]) -> None:

@@ -635,7 +635,7 @@ fn pages_of_every_filter_are_those_of_a_list_of_all_jobs() {
     }
 }
 
-/// They are told by the index: of these jobs, 30 would be read from the store in a slice.
+/// The index has both: of jobs that it cannot tell from others, 30 are read from the store in a slice.
 #[test]
 fn jobs_with_and_without_a_name_or_a_time_of_submission_are_passed_unread() {
     let directory = Directory::new("names");
@@ -674,7 +674,7 @@ fn jobs_with_and_without_a_name_or_a_time_of_submission_are_passed_unread() {
     }
 }
 
-/// Of these jobs, 30 would be read from the store with their events in a slice.
+/// With their events, 30 jobs are read from the store in a slice.
 #[test]
 fn jobs_on_other_nodes_are_passed_by_their_rows() {
     let mut bench = Bench::new();

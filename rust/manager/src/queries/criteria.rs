@@ -69,8 +69,8 @@ impl Effort {
         self.looks = self.looks.saturating_sub(criteria.looks_per_job);
     }
 
-    /// Whether the row of an inactive job in the store tells that the listing does not show it.
-    pub(super) fn is_excluded_by_row(
+    /// Reads the row of an inactive job. Returns whether it tells that the listing does not show the job.
+    pub(super) fn reject_by_row(
         &mut self,
         cx: &mut Context,
         id: JobId,

@@ -318,7 +318,7 @@ impl Listing {
                 self.skip -= usize::from(is_shown == Some(true));
                 continue;
             }
-            if effort.is_excluded_by_row(cx, id, &self.criteria) {
+            if effort.reject_by_row(cx, id, &self.criteria) {
                 continue;
             }
             effort.spend_look(cx, id, &self.criteria);

@@ -22,15 +22,15 @@ const SELECTED_JOBS: usize = if cfg!(debug_assertions) { 8 } else { 20_000 };
 /// Ids are counted in 2 to the power of this many ranges.
 const RANGE_BITS: u32 = if cfg!(debug_assertions) { 10 } else { 16 };
 
-/// The knowledge about a job that a listing may show.
+/// The place that tells whether a listing shows a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    /// It is in memory, and is shown as it is.
-    InMemory,
-    /// The index tells that it is shown.
-    InIndex,
-    /// It is to be read.
-    Unread,
+enum JobSource {
+    /// It is shown as it is in memory.
+    Memory,
+    /// Its entry in the index tells that it is shown.
+    Index,
+    /// It is to be read from the store.
+    Store,
 }
 
 /// The jobs with ids in a range that are still to be examined: first those in memory, then the index of inactive jobs.
@@ -40,7 +40,7 @@ struct Scan {
     ids: (Bound<JobId>, Bound<JobId>),
     /// The jobs in memory that are still to be examined; `None` if all have been.
     in_memory: Option<Bound<JobId>>,
-    /// The last entry of the index at the begin. Those of later ends are of jobs in memory.
+    /// The last entry of the index at the begin. Jobs of later entries are in memory.
     newest: Option<End>,
     /// The last entry that was examined.
     ended: Option<End>,
@@ -67,7 +67,7 @@ impl Scan {
         jobs: &Jobs,
         census: &Census,
         effort: &mut Effort,
-        mut found: impl FnMut(JobId, Found) -> bool,
+        mut found: impl FnMut(JobId, JobSource) -> bool,
     ) -> bool {
         if let Some(below) = self.in_memory {
             for (id, job) in jobs.range((self.ids.0, below)).rev() {
@@ -79,7 +79,7 @@ impl Scan {
                 if job.record.state() == State::Inactive {
                     self.inactive.insert(id);
                 }
-                if criteria.shows(job) && !found(id, Found::InMemory) {
+                if criteria.shows(job) && !found(id, JobSource::Memory) {
                     break;
                 }
             }
@@ -101,8 +101,8 @@ impl Scan {
             }
             match criteria.shows_ended(job, submitted, census) {
                 Some(false) => {}
-                Some(true) => _ = found(id, Found::InIndex),
-                None => _ = found(id, Found::Unread),
+                Some(true) => _ = found(id, JobSource::Index),
+                None => _ = found(id, JobSource::Store),
             }
         }
         true
@@ -144,10 +144,10 @@ impl IdCounts {
     ) -> bool {
         let (first, bits, shown) = (self.first.get(), self.bits, &mut self.shown);
         self.scan
-            .advance(criteria, jobs, census, effort, |id, found| {
+            .advance(criteria, jobs, census, effort, |id, source| {
                 let range = usize::try_from((id.get() - first) >> bits).unwrap_or(usize::MAX);
                 if let Some(count) = shown.get_mut(range) {
-                    let counted = count.filter(|_| found != Found::Unread);
+                    let counted = count.filter(|_| source != JobSource::Store);
                     *count = counted.map(|count| count.saturating_add(1));
                 }
                 true
@@ -245,8 +245,8 @@ impl Selection {
     ) -> bool {
         let selected = &mut self.jobs;
         self.scan
-            .advance(criteria, jobs, census, effort, |id, found| {
-                let (id, is_certain) = (Reverse(id), found == Found::InIndex);
+            .advance(criteria, jobs, census, effort, |id, source| {
+                let (id, is_certain) = (Reverse(id), source == JobSource::Index);
                 selected.add(SelectedJob { id, is_certain });
                 !selected.is_full()
             })
