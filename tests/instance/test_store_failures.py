@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -92,6 +94,51 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
             assert known >= {running, *acknowledged}
             later = client.submit(from_command(["true"]))
             assert client.wait_row(later)["success"]
+
+
+def use_all_inodes(directory: Path) -> None:
+    """Makes files in a new directory until the file system has no inode left."""
+    directory.mkdir()
+    for number in itertools.count():
+        try:
+            (directory / str(number)).touch()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return
+
+
+@pytest.mark.parametrize("is_out_of_inodes", [False, True])
+def test_a_job_starts_when_there_is_space_for_its_output(start, tmp_path, is_out_of_inodes):
+    disk, config = tmp_path / "disk", tmp_path / "config.toml"
+    config.write_text(f"penstock.exec.output-directory = '{disk / 'output'}'\n")
+    note = "the job starts when there is space for its output: none is free"
+    options = ("--nodes=1", "--cores=4", "--oversubscribe", "--config", str(config))
+    with (
+        small_disk(disk, "4m,nr_inodes=100"),
+        start(*options) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        ballast = disk / "ballast"
+        if is_out_of_inodes:
+            use_all_inodes(ballast)
+        else:
+            ballast.mkdir()
+            fill(ballast / "file")
+        job = client.submit(from_command(["echo", "hello"]))
+        events = client.eventlog(job, follow=True)
+        raised = next(event for event in events if event["name"] == "exception")
+        assert (raised["context"]["severity"], raised["context"]["note"]) == (3, note)
+        assert client.stats("job-exec")["held_starts"] == 1
+        # Output that is not stored needs no space here.
+        elsewhere = instance.penstock(
+            "run", "--output", str(tmp_path / "elsewhere"), "echo", "hello"
+        )
+        assert elsewhere.returncode == 0
+        shutil.rmtree(ballast)
+        assert client.wait_row(job)["success"]
+        assert client.stats("job-exec")["held_starts"] == 0
+        assert instance.penstock("logs", str(job)).stdout == "hello\n"
 
 
 def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):

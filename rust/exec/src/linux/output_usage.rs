@@ -20,6 +20,9 @@ const FILES_PER_STEP: usize = 128;
 /// The unit in which a file system allocates space for a file.
 pub(super) const BLOCK_BYTES: usize = 4096;
 
+/// Less free space than this counts as 0: the next files and their directory may take it.
+const MIN_FREE_BYTES: u64 = 64 << 10;
+
 /// Marks a file of retained output as a guest's.
 pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {
     fchown(file, None, Some(Gid::from_raw(guest)))
@@ -36,7 +39,14 @@ pub(super) fn free_bytes_of(file: impl AsFd) -> u64 {
 }
 
 fn available(space: &StatVfs) -> u64 {
-    space.f_bavail.saturating_mul(space.f_frsize)
+    // A file system that makes inodes as they are needed counts 0 files.
+    let has_inodes = space.f_files == 0 || space.f_favail > 0;
+    let bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    if has_inodes && bytes >= MIN_FREE_BYTES {
+        bytes
+    } else {
+        0
+    }
 }
 
 /// A count of the output of guests in a directory.
@@ -126,5 +136,18 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(free_bytes(directory.path()) < u64::MAX);
         assert_eq!(free_bytes(&directory.path().join("missing")), u64::MAX);
+    }
+
+    #[test]
+    fn little_space_counts_as_0_and_files_need_inodes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut space = statvfs(directory.path()).expect("a file system");
+        (space.f_frsize, space.f_bavail) = (4096, 16);
+        (space.f_files, space.f_favail) = (0, 0);
+        assert_eq!(available(&space), MIN_FREE_BYTES);
+        space.f_files = 1;
+        assert_eq!(available(&space), 0);
+        (space.f_favail, space.f_bavail) = (1, 15);
+        assert_eq!(available(&space), 0);
     }
 }

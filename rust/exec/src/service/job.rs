@@ -231,6 +231,8 @@ pub(super) struct Job {
     pub(super) output_condition: OutputCondition,
     /// The number of the last shortage of space of which an exception has told.
     pub(super) told_shortage: u64,
+    /// When a start that has failed for lack of space is repeated, at the earliest; `None` if none has.
+    pub(super) repeat_at: Option<f64>,
     /// Its user, if that is a guest.
     pub(super) guest: Option<Admitted>,
     /// The user of the directory that its plan has.
@@ -300,6 +302,7 @@ impl Job {
             held_output: PeriodBytes::default(),
             output_condition: OutputCondition::None,
             told_shortage: 0,
+            repeat_at: None,
             guest: None,
             directory: None,
             oom_kills: 0,

@@ -79,6 +79,7 @@ mod pmix_process;
 mod pmix_server;
 mod reapers;
 mod release;
+mod repeated_start;
 mod resource_limits;
 mod shell_options;
 mod shrink;

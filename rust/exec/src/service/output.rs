@@ -53,7 +53,7 @@ impl Service {
             .is_some_and(|job| self.measures_output(job))
         {
             self.effects.push(Effect::MeasureOutput(id));
-            if is_guests {
+            if is_guests && self.settings.output_reserve > 0 {
                 self.measure_space_if_due();
             }
             self.schedule_measurement(id, now);

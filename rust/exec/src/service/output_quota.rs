@@ -27,7 +27,7 @@ const PERIOD_MEASUREMENTS: u32 = 600;
 /// The least room for that, as a divisor of the reserve: no job is ended that writes a line from time to time.
 const FLOOR_DIVISOR: u64 = 16;
 /// The severity of the exceptions that tell why a job does not start, or does not continue.
-const HELD_SEVERITY: i64 = 3;
+pub(super) const HELD_SEVERITY: i64 = 3;
 
 impl Service {
     /// Whether the size of a running job's retained output is needed.
@@ -52,23 +52,23 @@ impl Service {
         has_room
     }
 
-    fn check_free_space(&mut self, id: JobId) -> bool {
-        let is_guests = self.jobs.get(&id).is_some_and(Job::is_guests);
-        if self.settings.output_reserve == 0 || !is_guests {
-            return true;
-        }
+    pub(super) fn check_free_space(&mut self, id: JobId) -> bool {
         if self.measure_space_if_due() {
             return false;
         }
-        let space = &self.output_usage.space;
-        let Some(shortage) = space.shortage(OutputPlace::Present) else {
+        let space = self.output_usage.space.places.get(&OutputPlace::Present);
+        let (Some(space), Some(job)) = (space, self.jobs.get_mut(&id)) else {
             return true;
         };
-        if let Some(job) = self.jobs.get_mut(&id)
-            && mem::replace(&mut job.told_shortage, shortage) != shortage
-        {
+        let note = if job.is_guests() && space.is_low {
+            space_note("starts", self.settings.output_reserve)
+        } else if space.is_exhausted {
+            "the job starts when there is space for its output: none is free".into()
+        } else {
+            return true;
+        };
+        if mem::replace(&mut job.told_shortage, space.shortages) != space.shortages {
             self.timers.add_output(self.clock + OUTPUT_CHECK_INTERVAL_S);
-            let note = space_note("starts", self.settings.output_reserve);
             job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
         }
         false
@@ -81,7 +81,7 @@ impl Service {
             let age = self.clock - at;
             (0.0..OUTPUT_CHECK_INTERVAL_S).contains(&age)
         });
-        space.is_wanted |= !is_known && self.settings.output_reserve > 0;
+        space.is_wanted |= !is_known;
         !is_known
     }
 
@@ -103,10 +103,12 @@ impl Service {
             .retain(|place, _| places.clone().any(|(other, _)| other == place));
         for (place, bytes) in places.clone() {
             let of_place = space.places.entry(*place).or_default();
-            let text = of_place.take(*place, *bytes, reserve);
-            self.effects.extend(text.map(Effect::Log));
+            let texts = of_place.take(*place, *bytes, reserve);
+            self.effects
+                .extend(texts.into_iter().flatten().map(Effect::Log));
         }
         let is_low = space.is_low();
+        let is_exhausted = space.places.values().any(|space| space.is_exhausted);
         if is_low && self.reaper == ReaperState::Ready {
             match space.comparison {
                 Comparison::None => return self.compare_writers(),
@@ -115,7 +117,7 @@ impl Service {
             }
         }
         let is_compared = mem::take(&mut space.comparison) == Comparison::Listed;
-        if is_low && !self.output_usage.waiting.is_empty() {
+        if (is_low || is_exhausted) && !self.output_usage.waiting.is_empty() {
             self.timers.add_output(now + OUTPUT_CHECK_INTERVAL_S);
         }
         for (place, _) in places {
@@ -417,36 +419,52 @@ impl Service {
     pub(super) fn held_starts(&self) -> usize {
         let waiting = self.output_usage.waiting.iter();
         waiting
-            .filter(|id| self.jobs.get(id).is_some_and(Job::is_untouched))
+            .filter(|id| self.jobs.get(id).is_some_and(Job::is_start_held))
             .count()
     }
 }
 
 impl FreeSpace {
-    /// Takes the free bytes. Returns a line for the log if a shortage begins or ends.
-    fn take(&mut self, place: OutputPlace, bytes: u64, reserve: OutputReserve) -> Option<String> {
+    /// Takes the free bytes. Returns lines for the log if a shortage begins or ends.
+    fn take(
+        &mut self,
+        place: OutputPlace,
+        bytes: u64,
+        reserve: OutputReserve,
+    ) -> [Option<String>; 2] {
         let OutputReserve(reserved) = reserve;
         let enough = reserved.saturating_add(reserved / RESUME_DIVISOR);
-        let was_low = self.is_low;
+        let (was_low, was_exhausted) = (self.is_low, self.is_exhausted);
         self.bytes = bytes;
         self.is_low = was_low && bytes < enough || reserve.room(bytes) == 0;
+        self.is_exhausted = bytes == 0;
+        if (self.is_low || self.is_exhausted) && !was_low && !was_exhausted {
+            self.shortages += 1;
+        }
         let name = match place {
             OutputPlace::Present => "",
             OutputPlace::Former(_) => " in a former directory",
         };
-        match (was_low, self.is_low) {
-            (false, true) => {
-                self.shortages += 1;
-                Some(format!(
-                    "{bytes} bytes are free for output{name}, {reserved} are reserved (`penstock.exec.output-reserve`): jobs of \
-                     guests are held"
-                ))
-            }
+        let of_guests = match (was_low, self.is_low) {
+            (false, true) => Some(format!(
+                "{bytes} bytes are free for output{name}, {reserved} are reserved (`penstock.exec.output-reserve`): jobs of \
+                 guests are held"
+            )),
             (true, false) => Some(format!(
                 "{bytes} bytes are free for output{name}: jobs of guests continue"
             )),
             _ => None,
-        }
+        };
+        let of_all = match (was_exhausted, self.is_exhausted) {
+            (false, true) => Some(format!(
+                "no space is free for output{name}: jobs are not started"
+            )),
+            (true, false) => Some(format!(
+                "{bytes} bytes are free for output{name}: jobs are started"
+            )),
+            _ => None,
+        };
+        [of_guests, of_all]
     }
 
     /// Counts a measurement in the period, which ends if there is room or if it is long enough.

@@ -76,8 +76,11 @@ pub(super) enum Comparison {
 #[derive(Debug, Default)]
 pub(super) struct FreeSpace {
     pub(super) bytes: u64,
+    /// Whether there is no room for output of guests.
     pub(super) is_low: bool,
-    /// The number of times that it has become low.
+    /// Whether there is no room for any output.
+    pub(super) is_exhausted: bool,
+    /// The number of times that it has become one of these.
     pub(super) shortages: u64,
     /// The number of the period in which the output that a job writes is added up: from one measurement to the next, or some
     /// minutes of a shortage.

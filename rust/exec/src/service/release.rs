@@ -21,9 +21,12 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if job.has(TaskState::Requested) {
+        if job.has(TaskState::Requested) || self.withdraw_start(id, now) {
             return;
         }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         if job.has_running_task() && !job.is_failing() {
             self.advance_pmix_server(id);
         }

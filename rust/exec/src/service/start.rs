@@ -267,13 +267,26 @@ impl Service {
             self.advance_pmix_server(id);
             return false;
         }
-        let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {
+        if job.plan.is_none() || !is_synchronized {
             return false;
-        };
+        }
         let is_fresh = job
             .tasks
             .values()
             .all(|task| task.state == TaskState::Missing);
+        let is_unstarted = job
+            .tasks
+            .values()
+            .all(|task| matches!(task.state, TaskState::Missing | TaskState::Abandoned));
+        if is_unstarted && !self.check_repetition(id) {
+            return false;
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let Some(plan) = &job.plan else {
+            return false;
+        };
         self.job_directories.extend(plan.directory.clone());
         if let Some(server) = &plan.pmi {
             // The reaper does not start it a second time.

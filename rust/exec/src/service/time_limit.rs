@@ -88,8 +88,8 @@ impl Service {
             if let Ending::Terminating(at) | Ending::Killed(at) = &mut job.ending {
                 *at -= step;
             }
-            if let Some(at) = &mut job.measure_at {
-                *at -= step;
+            for at in [&mut job.measure_at, &mut job.repeat_at] {
+                *at = at.map(|at| at - step);
             }
             for task in job.tasks.values_mut() {
                 if let Shrink::Terminating(at) | Shrink::Killed(at) = &mut task.shrink {

@@ -3,7 +3,7 @@
 use std::mem;
 
 use penstock_exec::service::{Effect, GuestSettings, OutputFile, OutputPlace};
-use penstock_exec::{JobId, OutputReserve};
+use penstock_exec::{JobId, OutputReserve, SpawnFailure, Step, TaskRank};
 use serde_json::{Value, json};
 
 use crate::job_manager::{ManagedJob, jobspec, resources, with_options};
@@ -562,13 +562,146 @@ fn the_space_that_is_left_is_the_owners() {
     submit_as(&mut world, GUEST, 2);
     write(&mut world, 1, 1000);
     write(&mut world, 2, 51);
-    world.free_space = 0;
+    world.free_space = 1;
     world.advance(1.0);
     world.run();
     assert_eq!([1, 2].map(|id| world.job(id).notes.len()), [0, 1]);
     submit(&mut world, 3, 1);
     world.run();
     assert_eq!(world.answers(3), ["start"]);
+}
+
+#[test]
+fn jobs_of_the_owner_start_when_there_is_space_for_their_output() {
+    let mut world = World::new();
+    world.free_space = 0;
+    submit(&mut world, 1, 1);
+    let file = json!({"type": "file", "path": "out"});
+    let options = json!({"output": {"stdout": file, "stderr": file}});
+    let spec = with_options(jobspec(1, &["true"]), &options);
+    let owner = world.settings.owner;
+    world.submit_as(owner, 2, spec, Some(resources(1)));
+    world.run();
+    pass_second(&mut world);
+    assert_eq!(held_starts(&mut world), 1);
+    let note = "the job starts when there is space for its output: none is free";
+    assert_eq!(
+        world.job(1).warnings,
+        [("exec".to_owned(), note.to_owned())]
+    );
+    assert_eq!(world.answers(2), ["start"]);
+    world.free_space = 1;
+    pass_second(&mut world);
+    assert_eq!(world.answers(1), ["exception", "start"]);
+    let lines = [
+        "no space is free for output: jobs are not started",
+        "1 bytes are free for output: jobs are started",
+    ];
+    assert_eq!(world.logged, lines);
+}
+
+/// A world with a job whose tasks could not write to their files, or not be recorded, for this reason.
+fn world_with_failed_start(step: Step, errno: i32) -> World {
+    let mut world = World::new();
+    for rank in 0..2 {
+        let failure = SpawnFailure { step, errno };
+        world.kernel.fails.insert(TaskRank(rank), failure);
+    }
+    submit(&mut world, 1, 2);
+    world
+}
+
+const SPACE_FAILURES: [(Step, i32); 4] = [
+    (Step::Stdout, libc::ENOSPC),
+    (Step::Stdout, libc::EDQUOT),
+    (Step::Stderr, libc::ENOSPC),
+    (Step::Record, libc::ENOSPC),
+];
+
+#[test]
+fn a_start_that_fails_for_lack_of_space_is_repeated() {
+    for (step, errno) in SPACE_FAILURES {
+        let mut world = world_with_failed_start(step, errno);
+        world.run();
+        pass_second(&mut world);
+        pass_second(&mut world);
+        assert_eq!(world.answers(1), ["exception"]);
+        assert_eq!(held_starts(&mut world), 1);
+        let [(_, note)] = &world.job(1).warnings[..] else {
+            panic!("one exception: {:?}", world.job(1).warnings);
+        };
+        assert!(
+            note.starts_with("the job starts when there is space: cannot "),
+            "{note}"
+        );
+        world.kernel.fails.clear();
+        pass_second(&mut world);
+        assert_eq!(world.answers(1), ["exception", "start"]);
+        assert_eq!(held_starts(&mut world), 0);
+        for index in 0..2 {
+            world.end_process(index, exited(0));
+        }
+        world.wind_up();
+        assert_eq!(world.job(1).statuses, [0]);
+    }
+}
+
+#[test]
+fn a_repeated_start_survives_the_service_and_can_be_cancelled() {
+    for is_cancelled in [false, true] {
+        let mut world = world_with_failed_start(Step::Stdout, libc::ENOSPC);
+        world.run();
+        world.crash_service(0, 0);
+        world.restart();
+        pass_second(&mut world);
+        if is_cancelled {
+            world.cancel(1);
+            world.run();
+            assert!(world.job(1).is_released);
+            assert!(world.spawned(1).is_empty());
+            continue;
+        }
+        world.kernel.fails.clear();
+        pass_second(&mut world);
+        assert_eq!(world.spawned(1).len(), 2);
+    }
+}
+
+#[test]
+fn a_start_is_repeated_while_the_clock_is_set_back() {
+    let mut world = world_with_failed_start(Step::Stdout, libc::ENOSPC);
+    world.run();
+    world.kernel.fails.clear();
+    world.advance(-1000.0);
+    pass_second(&mut world);
+    assert_eq!(world.spawned(1).len(), 2);
+}
+
+/// A failure of which the service learns when it is started again, before the job manager requests the job.
+#[test]
+fn a_start_that_failed_while_the_service_was_away_is_repeated() {
+    let mut world = world_with_failed_start(Step::Stdout, libc::ENOSPC);
+    world.deliver_to_service();
+    world.crash_service(0, 0);
+    world.run_reaper();
+    while world.deliver_to_reaper() || world.deliver_from_reaper() {}
+    world.restart();
+    world.kernel.fails.clear();
+    pass_second(&mut world);
+    pass_second(&mut world);
+    assert_eq!(world.spawned(1).len(), 2);
+}
+
+#[test]
+fn a_start_after_which_a_program_ran_is_not_repeated() {
+    let mut world = world_with_failed_start(Step::Stdout, libc::ENOSPC);
+    world.kernel.fails.remove(&TaskRank(0));
+    world.run();
+    world.end_process(0, exited(0));
+    world.wind_up();
+    assert!(world.job(1).is_released);
+    assert!(world.job(1).notes[0].starts_with("cannot write "));
+    assert_eq!(world.spawned(1).len(), 1);
 }
 
 /// A world with a job of a guest and a shortage, in which this much is free.

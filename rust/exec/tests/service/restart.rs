@@ -52,8 +52,8 @@ fn an_intent_that_the_reaper_does_not_know_is_carried_out() {
     let mut world = World::new();
     submit(&mut world, 1, 2);
     world.deliver_one_to_service();
-    // Only the journal is written.
-    world.crash_service(1, 0);
+    // Space is measured, and only the journal is written.
+    world.crash_service(2, 0);
     let journal = JournalContents::decode(&world.journal).expect("valid");
     assert!(journal.jobs.contains_key(&JobId::new(1)));
     assert!(world.to_reaper.is_empty());
@@ -67,7 +67,7 @@ fn a_cancelled_job_that_only_the_journal_knows_is_not_started() {
     let mut world = World::new();
     submit(&mut world, 1, 1);
     world.deliver_one_to_service();
-    world.crash_service(1, 0);
+    world.crash_service(2, 0);
     world.cancel(1);
     // The reaper's list is there before the start request, and that before the exception.
     world.start_service();
