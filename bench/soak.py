@@ -6,9 +6,10 @@ and others pending, and started again: each running job must complete. Then the 
 processes pass through an instance on the same state directory, in the same way. After each round it
 samples the daemon's memory (the most during the round, and at rest after it), descriptors and disk,
 the ping that nine of ten do not exceed, and the longest one; writes them to `bench/curves` as text
-and SVG, and prints whether each but the longest ping is flat after the first tenth, by the slope of
-a line through the samples, and whether the longest ping is within its bound. After a round with a
-longer one it prints the longest of what could have delayed it.
+and SVG, and prints whether each but the longest ping is flat, by the slope of a line through the
+samples of each process after its first rounds, a tenth of all, and whether the longest ping is
+within its bound. After a round with a longer one it prints the longest of what could have delayed
+it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import statistics
 import sys
 import time
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,8 +46,8 @@ REAL = ("--exec", "local", "--any-state")
 # Inactive jobs that each round leaves: listings have something to list.
 LEFT_JOBS = 10_000
 SAMPLES_PER_PHASE = 50
-# A series is flat if a line through the samples after the first tenth grows by at most this part of
-# its beginning, or by at most its floor.
+# A series is flat if a line through the samples of a process after its first rounds grows by at
+# most this part of its beginning, or by at most its floor.
 MAX_GROWTH = 0.05
 # By series: growth of this size is that of single pages, files and descriptors, or of the times of
 # processes, whatever the level is.
@@ -56,7 +59,7 @@ FLOORS = {
     "ping_ms": 1.0,
 }
 # The longest ping of a round is one sample of it, which varies too much for a slope. None after the
-# first tenth may be longer than others may wait for a request about many jobs.
+# first rounds may be longer than others may wait for a request about many jobs.
 MAX_PING_MS = 50.0
 LONGEST_PING = "longest_ping_ms"
 SERIES = (*FLOORS, LONGEST_PING)
@@ -214,6 +217,8 @@ class Soak:
         self.state = Path(state)
         self.uri = f"local://{state}/socket"
         self.samples: list[tuple[float, ...]] = []
+        # The daemon's process of each sample.
+        self.pids: list[int] = []
         self.done = 0
 
     def run(self, options: tuple[str, ...], spec: Spec, jobs: int, size: int) -> None:
@@ -274,6 +279,7 @@ class Soak:
         ping_s = statistics.quantiles(times, n=10, method="inclusive")[-1]
         pings = (ping_s * 1e3, max(times) * 1e3)
         self.samples.append((self.done, memory, peak, descriptors, disk, *pings))
+        self.pids.append(pid)
 
     def report(self, name: str, since: int) -> bool:
         """Writes the samples from one on; prints and returns whether all series are flat."""
@@ -281,16 +287,29 @@ class Soak:
         text = "\n".join("\t".join(f"{value:.3f}" for value in sample) for sample in samples)
         (OUT / f"soak-{name}.tsv").write_text("\t".join(("jobs", *SERIES)) + f"\n{text}\n")
         tenth = max(1, len(samples) // 10)
+        # A killed daemon's successor fills its caches again.
+        flat_since = [
+            (process[tenth:] or process)
+            for _, group in groupby(zip(self.pids[since:], samples, strict=True), itemgetter(0))
+            for process in [[sample for _, sample in group]]
+        ]
         is_flat = True
         jobs = [sample[0] for sample in samples]
         for index, series in enumerate(SERIES, 1):
             values = [sample[index] for sample in samples]
-            judged = judge(series, jobs[tenth:] or jobs, values[tenth:] or values)
-            is_flat &= judged.is_met
-            verdict = "met" if judged.is_met else "missed"
-            print(
-                f"| {name}: {series} | {judged.figure} | {judged.bound} | {verdict} |", flush=True
-            )
+            for number, rounds_of_process in enumerate(flat_since, 1):
+                judged = judge(
+                    series,
+                    [sample[0] for sample in rounds_of_process],
+                    [sample[index] for sample in rounds_of_process],
+                )
+                is_flat &= judged.is_met
+                verdict = "met" if judged.is_met else "missed"
+                print(
+                    f"| {name}, process {number}: {series} | {judged.figure} | {judged.bound} "
+                    f"| {verdict} |",
+                    flush=True,
+                )
             drawn = Line(series, jobs, values)
             (OUT / f"soak-{name}-{series}.svg").write_text(
                 lines(
@@ -306,7 +325,7 @@ class Soak:
 
 
 class Verdict(NamedTuple):
-    """The figure of a series after the first tenth, its bound, and whether it is within it."""
+    """The figure of a series, its bound, and whether it is within it."""
 
     figure: str
     bound: str
@@ -314,7 +333,7 @@ class Verdict(NamedTuple):
 
 
 def judge(series: str, jobs: list[float], values: list[float]) -> Verdict:
-    """Judges the samples of a series after the first tenth of a run, by their numbers of jobs."""
+    """Judges the samples of a series, by their numbers of jobs."""
     if series == LONGEST_PING:
         longest = max(values)
         return Verdict(f"{longest:,.2f}", f"at most {MAX_PING_MS:g}", longest <= MAX_PING_MS)
@@ -353,7 +372,7 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     soak = Soak(make_directory("penstock-soak-"))
     size = max(1, args.jobs // SAMPLES_PER_PHASE)
-    print("| series | after the first tenth | bound | verdict |\n|---|---|---|---|", flush=True)
+    print("| series | after the first rounds | bound | verdict |\n|---|---|---|---|", flush=True)
     simulated = Spec(jobspec(1, 0.0), jobspec(1, RUN_S), running=1000)
     soak.run(SIMULATED, simulated, args.jobs, size)
     is_flat = soak.report("simulated", 0)

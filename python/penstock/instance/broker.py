@@ -228,10 +228,10 @@ class Broker:
         self._subscribed = trio.Event()
         self._is_posting_output = False
         self._next_peer = 1
-        # Whether no more is to be read of the client with a route, and whether this is looked at
-        # again.
+        # Whether the client with a route has to wait for its open requests; the tasks that read of
+        # such clients are parked.
         self._is_ahead: Callable[[bytes], bool] = lambda _: False
-        self._caught_up = trio.Event()
+        self._held_back = trio.lowlevel.ParkingLot()
         # For the statistics.
         self._received = 0
         self._rounds = Histogram()
@@ -446,25 +446,28 @@ class Broker:
         return list(self._requested_at)
 
     def hold_back(self, is_ahead: Callable[[bytes], bool]) -> None:
-        """Has no more read of a client while `is_ahead` says so of its route: see `catch_up`."""
-        self._is_ahead = is_ahead
-        self.catch_up()
+        """Reads no more of a client while it is ahead of its open requests.
 
-    def catch_up(self) -> None:
-        """Has read of clients that were held back, as far as they are not ahead."""
-        self._caught_up.set()
-        self._caught_up = trio.Event()
-
-    async def _wait_for_turn(self, number: int, peer: Connection) -> None:
-        """Returns when more is to be read of a client.
-
-        It waits while the client leaves much unread, or is ahead of the requests that are served in
-        slices: others are served in between, and memory stays bounded.
+        Args:
+            is_ahead: says whether the client with a route is ahead. The broker calls it after each
+                read, and after each `continue_reading`.
         """
-        if peer.unsent > UNREAD_BYTES:
+        self._is_ahead = is_ahead
+        self.continue_reading()
+
+    def continue_reading(self) -> None:
+        """Reads on of the clients that are no longer ahead of their open requests."""
+        self._held_back.unpark_all()
+
+    async def _wait_to_read(self, number: int, peer: Connection) -> None:
+        """Returns when more is to be read of a peer, so that the daemon's memory stays bounded.
+
+        Until then it leaves much unread, or has many open requests that are done in slices.
+        """
+        if peer.is_client and peer.unsent > UNREAD_BYTES:
             await peer.wait_writable()
-        while self._is_ahead(self._uuids[number]) and not peer.scope.cancel_called:
-            await self._caught_up.wait()
+        while self._is_ahead(self._uuids[number]):
+            await self._held_back.park()
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
@@ -1144,7 +1147,6 @@ class Broker:
                     logging.WARNING, "closing the connection of pid %d: %s", peer.pid, malformed
                 )
                 return
-            if peer.is_client:
-                await self._wait_for_turn(number, peer)
+            await self._wait_to_read(number, peer)
             if pause:
                 await trio.sleep(pause)

@@ -154,7 +154,7 @@ class ManagerService:
     def _report_failure(self, fault: BaseException) -> None:
         for follow in self.on_failure:
             follow(fault)
-        self._broker.catch_up()
+        self._broker.continue_reading()
 
     def _open_for_reading(self, fault: StoreError) -> None:
         """Has requests that change nothing served while the store cannot be written."""
@@ -299,7 +299,7 @@ class ManagerService:
         )
         if busy:
             self._broker.nudge()
-        self._broker.catch_up()
+        self._broker.continue_reading()
         for line in lines:
             log.warning("job-manager: %s", line)
         if purged and self._on_purge is not None:
