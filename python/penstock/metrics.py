@@ -245,6 +245,21 @@ FAMILIES = (
         ("limit",),
     ),
     Family(
+        "penstock_owner_requests_rejected",
+        "counter",
+        "Requests of the owner that a limit has rejected.",
+        "broker",
+        "owner_rejected",
+        ("limit",),
+    ),
+    Family(
+        "penstock_connections_held_back",
+        "gauge",
+        "Connections of which no more is read until requests about many jobs have ended.",
+        "broker",
+        "held_back",
+    ),
+    Family(
         "penstock_store_bytes",
         "gauge",
         "Size of the database, without its log.",

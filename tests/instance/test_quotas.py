@@ -383,6 +383,7 @@ def test_a_client_that_submits_without_end_is_read_more_slowly(site):
                 before, received = received, client.stats("broker")["received"]
                 held = held + 1 if received == before + 2 else 0
             assert received < FLOOD
+            assert client.stats("broker")["held_back"] == 1
         flood.shutdown(socket.SHUT_RDWR)
         sender.join()
 
@@ -414,6 +415,10 @@ def test_outstanding_requests_of_the_owner_are_limited(site):
         raw.send("broker.ping", {"text": "x" * 200_000}, tag=3)
         (rejected,) = raw.receive(1)
         assert "penstock.quota.owner-request-bytes" in rejected.error_text
+        with Client(instance.uri) as client:
+            counts = client.stats("broker")["owner_rejected"]
+        assert counts["owner_requests"] >= 2
+        assert counts["owner_request_bytes"] == 1
 
 
 def test_requests_above_the_rate_are_read_later(site):

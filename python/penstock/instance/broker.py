@@ -228,10 +228,11 @@ class Broker:
         self._subscribed = trio.Event()
         self._is_posting_output = False
         self._next_peer = 1
-        # Whether the client with a route has to wait for its open requests; the tasks that read of
-        # such clients are parked.
+        # Whether the client with a route has to wait for its open requests, the connections of such
+        # clients, and the tasks that read of them.
         self._is_ahead: Callable[[bytes], bool] = lambda _: False
-        self._held_back = trio.lowlevel.ParkingLot()
+        self._held_back: set[int] = set()
+        self._held_back_tasks = trio.lowlevel.ParkingLot()
         # For the statistics.
         self._received = 0
         self._rounds = Histogram()
@@ -457,7 +458,7 @@ class Broker:
 
     def continue_reading(self) -> None:
         """Reads on of the clients that are no longer ahead of their open requests."""
-        self._held_back.unpark_all()
+        self._held_back_tasks.unpark_all()
 
     async def _wait_to_read(self, number: int, peer: Connection) -> None:
         """Returns when more is to be read of a peer, so that the daemon's memory stays bounded.
@@ -466,8 +467,12 @@ class Broker:
         """
         if peer.is_client and peer.unsent > UNREAD_BYTES:
             await peer.wait_writable()
-        while self._is_ahead(self._uuids[number]):
-            await self._held_back.park()
+        try:
+            while self._is_ahead(self._uuids[number]):
+                self._held_back.add(number)
+                await self._held_back_tasks.park()
+        finally:
+            self._held_back.discard(number)
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
@@ -579,9 +584,13 @@ class Broker:
         disconnected because they left too much unread. `guests` has their connections and the
         bytes of messages that have arrived in part, `rejected` what exceeded a limit of
         `penstock.quota`, `delayed` how often requests were read later because of their rate.
+        `owner_rejected` is what exceeded a limit of the owner, `held_back` the number of
+        connections of which no more is read until requests about many jobs have ended.
         `received` is the number of messages from connections; `rounds`, `commits` and `slices` are
         histograms of their durations in seconds.
         """
+        rejections = self._router.rejections()
+        owner = {name: rejections.pop(name) for name in ("owner_requests", "owner_request_bytes")}
         return {
             "connections": len(self._sockets),
             "services": len(self._router.services()),
@@ -590,18 +599,20 @@ class Broker:
             "suspended": sorted(self._suspended),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
             "closed_unread": self._closed_unread,
-            "guests": self._guest_stats(),
+            "guests": self._guest_stats(rejections),
+            "owner_rejected": owner,
+            "held_back": len(self._held_back),
             "received": self._received,
             "rounds": self._rounds.stats(),
             "commits": self._commits.stats(),
             "slices": self._slices.stats(),
         }
 
-    def _guest_stats(self) -> dict[str, object]:
+    def _guest_stats(self, rejections: dict[str, int]) -> dict[str, object]:
         stats = self._quotas.stats()
         rejected = stats["rejected"]
         assert isinstance(rejected, dict)
-        rejected.update(self._router.rejections())
+        rejected.update(rejections)
         return stats
 
     # --- the pump

@@ -105,7 +105,11 @@ impl Default for Limits {
 /// The number of requests that were rejected because of each limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rejections {
-    /// Because of the number of requests.
+    /// Because of the number of requests of the owner.
+    pub owner_requests: u64,
+    /// Because of the bytes of their payloads.
+    pub owner_request_bytes: u64,
+    /// Because of the number of requests of a guest.
     pub requests: u64,
     /// Because of the bytes of their payloads.
     pub request_bytes: u64,
@@ -535,19 +539,26 @@ impl Router {
             ..
         } = self.limits;
         let is_owner = peer.credentials.is_owner();
-        let (requests, request_bytes, setting) = if is_owner {
-            let Limits {
-                owner_requests,
-                owner_request_bytes,
-                ..
-            } = self.limits;
-            (owner_requests, owner_request_bytes, "owner-request")
+        let rejected = &mut self.rejections;
+        let ((requests, too_many), (request_bytes, too_long), setting) = if is_owner {
+            (
+                (self.limits.owner_requests, &mut rejected.owner_requests),
+                (
+                    self.limits.owner_request_bytes,
+                    &mut rejected.owner_request_bytes,
+                ),
+                "owner-request",
+            )
         } else {
-            (self.limits.requests, self.limits.request_bytes, "request")
+            (
+                (self.limits.requests, &mut rejected.requests),
+                (self.limits.request_bytes, &mut rejected.request_bytes),
+                "request",
+            )
         };
         let topic = request.topic();
         if load.requests >= requests {
-            self.rejections.requests += 1;
+            *too_many += 1;
             return Some(format!(
                 "{topic}: user {userid} has {} outstanding requests, expected at most {requests} \
                  (penstock.quota.{setting}s)",
@@ -555,7 +566,7 @@ impl Router {
             ));
         }
         if load.bytes.saturating_add(bytes) > request_bytes {
-            self.rejections.request_bytes += 1;
+            *too_long += 1;
             return Some(format!(
                 "{topic}: the outstanding requests of user {userid} have {} bytes, expected at most {request_bytes} with \
                  the {bytes} of this one (penstock.quota.{setting}-bytes)",

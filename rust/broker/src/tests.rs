@@ -528,6 +528,12 @@ fn the_outstanding_requests_of_the_owner_have_limits_of_their_own() {
             .contains("(penstock.quota.owner-request-bytes)")
     );
     assert_eq!(one(router.route(4, vec![request(3)])).0, 2);
+    let rejected = Rejections {
+        owner_requests: 2,
+        owner_request_bytes: 1,
+        ..Rejections::default()
+    };
+    assert_eq!(router.rejections(), rejected);
     router.remove_peer(4);
     assert!(router.loads.is_empty() && router.watches == 0);
 }

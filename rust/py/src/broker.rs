@@ -178,6 +178,8 @@ impl Router {
     fn rejections(&self) -> HashMap<&'static str, u64> {
         let rejections = self.0.rejections();
         HashMap::from([
+            ("owner_requests", rejections.owner_requests),
+            ("owner_request_bytes", rejections.owner_request_bytes),
             ("requests", rejections.requests),
             ("request_bytes", rejections.request_bytes),
             ("watches", rejections.watches),
