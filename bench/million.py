@@ -468,7 +468,7 @@ def measure_jobspecs(words: str, options: tuple[str, ...], jobs: int) -> None:
     """The rows of submissions with a jobspec for each job, in an instance of their own."""
     state = make_directory("penstock-million-")
     uri = f"local://{state}/socket"
-    with running(*OPTIONS, *options, state=state) as (client, _):
+    with running(*OPTIONS, *options, state=state) as (client, daemon):
         fill_nodes(client, options)
         specs = [{"jobspec": jobspec(CORES, 0.0, name=f"job{i}")} for i in range(jobs)]
         payloads = [{"jobspec": PENDING}] * jobs
@@ -481,10 +481,13 @@ def measure_jobspecs(words: str, options: tuple[str, ...], jobs: int) -> None:
             ),
         ]
         for name, target, call in calls:
+            before = rss(daemon.pid)
             with pinging(uri) as times:
                 rate = jobs / timed(call)
             waited = max(times)
-            figure = f"{rate:,.0f} jobs/s, others wait {waited * 1e3:.0f} ms"
+            time.sleep(RETURN_S)
+            each = (rss(daemon.pid) - before) / jobs
+            figure = f"{rate:,.0f} jobs/s, others wait {waited * 1e3:.0f} ms, {each:,.0f} B a job"
             met = rate >= target and waited <= 0.05
             show(f"{name}{words}", figure, f"{target:,} jobs/s, others wait 50 ms", met=met)
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType};
-use penstock_flux::{Json, TypedPayload, topic};
+use penstock_flux::{Json, RequestedResources, TypedPayload, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 
@@ -19,7 +19,11 @@ impl ExcludedProperties {
         numbers.map(|number| format!("^unused{number}")).collect()
     }
 
-    fn of_jobspec(text: &str) -> Self {
+    fn requested(resources: &RequestedResources) -> Self {
+        let constraint = resources.request.constraint.as_ref();
+        let text = constraint.map_or(String::new(), |constraint| {
+            constraint.to_value().to_string()
+        });
         let count = text.matches("^unused").count();
         Self(u32::try_from(count).unwrap_or(u32::MAX))
     }
@@ -41,7 +45,7 @@ impl ConstraintCheck {
         for message in messages {
             match message.typed() {
                 Some(TypedPayload::Alloc(job)) => {
-                    let excluded = ExcludedProperties::of_jobspec(job.jobspec.text());
+                    let excluded = ExcludedProperties::requested(&job.requested);
                     if excluded != current {
                         let (id, current) = (job.id, current.0);
                         let text = format!(

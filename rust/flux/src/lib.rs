@@ -64,7 +64,7 @@ pub use request_error::RequestError;
 pub use role::{Caller, Credentials};
 pub use typed::{
     Allocated, Allocation, FreedResources, HookJob, Inventory, InventoryChange, PendingJob,
-    RWithText, RedactedJobspec, RequestedResources, StartReport, StartingJob, TypedPayload,
+    RWithText, RequestedResources, StartReport, StartingJob, TypedPayload,
 };
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! Payloads passed as values to receivers in the same process.
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
@@ -63,7 +64,7 @@ impl TypedPayload {
     pub fn to_payload(&self) -> Vec<u8> {
         match self {
             Self::SchedHello(hello) => hello.to_payload(),
-            Self::Alloc(job) => job.wire().to_payload(),
+            Self::Alloc(job) => job.to_payload(),
             Self::CancelAllocs(jobs) => several(jobs, |id| CancelRequest { id }),
             Self::CancelledAllocs(jobs) => several(jobs, |id| {
                 AllocResponse::<()>::new(id, AllocResponseType::Cancel)
@@ -102,6 +103,25 @@ pub struct RequestedResources {
     pub queue: Option<String>,
 }
 
+impl Hash for RequestedResources {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { request, queue } = self;
+        let Request {
+            nnodes,
+            exclusive,
+            slots,
+            cores_per_slot,
+            gpus_per_slot,
+            duration,
+            constraint,
+        } = request;
+        (nnodes, exclusive, slots, cores_per_slot, gpus_per_slot).hash(state);
+        // 0 and -0 are equal.
+        (duration + 0.0).to_bits().hash(state);
+        (constraint, queue).hash(state);
+    }
+}
+
 impl RequestedResources {
     /// Returns the request of `jobspec`.
     pub fn of(jobspec: &Jobspec) -> Self {
@@ -109,33 +129,6 @@ impl RequestedResources {
             request: jobspec.request().clone(),
             queue: jobspec.queue().map(str::to_owned),
         }
-    }
-}
-
-/// A jobspec as sent to the scheduler.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RedactedJobspec {
-    text: String,
-    requested: RequestedResources,
-}
-
-impl RedactedJobspec {
-    /// Returns the scheduler's form of a jobspec that is already redacted.
-    pub fn new(redacted: &Jobspec) -> Self {
-        Self {
-            text: redacted.to_text(),
-            requested: RequestedResources::of(redacted),
-        }
-    }
-
-    /// The JSON text.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The resources, time limit and queue that it requests.
-    pub fn requested(&self) -> &RequestedResources {
-        &self.requested
     }
 }
 
@@ -150,19 +143,22 @@ pub struct PendingJob {
     pub userid: u32,
     /// When it was submitted, seconds since the epoch.
     pub t_submit: f64,
-    /// Its jobspec.
-    pub jobspec: Arc<RedactedJobspec>,
+    /// The resources that it requests.
+    pub requested: Arc<RequestedResources>,
+    /// The JSON text of its jobspec, without the environment; `None` if the scheduler is in the same process.
+    pub jobspec: Option<Arc<str>>,
 }
 
 impl PendingJob {
-    fn wire(&self) -> AllocRequest<'_> {
-        AllocRequest {
+    fn to_payload(&self) -> Vec<u8> {
+        let request = AllocRequest {
             id: self.id,
             priority: self.priority,
             userid: Some(self.userid),
             t_submit: Some(self.t_submit),
-            jobspec: Json(self.jobspec.text()),
-        }
+            jobspec: Json(self.jobspec.as_deref().unwrap_or("null")),
+        };
+        request.to_payload()
     }
 }
 
@@ -368,7 +364,7 @@ impl StartReport {
 
 #[cfg(test)]
 mod tests {
-    use super::RedactedJobspec;
+    use super::RequestedResources;
     use penstock_jobspec::Jobspec;
     use serde_json::json;
 
@@ -385,10 +381,14 @@ mod tests {
         .unwrap();
         jobspec.set_duration(60.0);
         for constraints in [vec![], vec![json!({"properties": ["fast"]})]] {
-            let redacted = RedactedJobspec::new(&jobspec.clone().redacted(constraints).unwrap());
-            let parsed = Jobspec::from_json(redacted.text()).unwrap();
-            assert_eq!(redacted.requested().request, *parsed.request());
-            assert_eq!(redacted.requested().queue.as_deref(), parsed.queue());
+            let redacted = jobspec.clone().redacted(constraints).unwrap();
+            let requested = RequestedResources::of(&redacted);
+            let constraint = requested.request.constraint.as_ref();
+            for sent in [&redacted, &jobspec.clone().redacted_to(constraint)] {
+                let parsed = Jobspec::from_json(&sent.to_text()).unwrap();
+                assert_eq!(RequestedResources::of(&parsed), requested);
+                assert_eq!(parsed.attribute("system.environment"), None);
+            }
         }
     }
 }

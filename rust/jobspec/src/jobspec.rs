@@ -58,6 +58,12 @@ fn object(value: &Value, path: impl fmt::Display) -> Result<&Map<String, Value>,
         .ok_or_else(|| fail(path, format!("expected an object, found {}", kind(value))))
 }
 
+/// Removes the attributes that are not sent to the scheduler.
+fn remove_unscheduled(system: &mut Map<String, Value>) {
+    system.shift_remove("environment");
+    system.shift_remove("cc");
+}
+
 fn list(value: &Value, path: impl fmt::Display) -> Result<&Vec<Value>, Error> {
     value
         .as_array()
@@ -482,8 +488,7 @@ impl Jobspec {
         let Some(system) = self.system_mut() else {
             return Ok(self);
         };
-        system.shift_remove("environment");
-        system.shift_remove("cc");
+        remove_unscheduled(system);
         let mut all: Vec<Value> = constraints
             .into_iter()
             .filter(|constraint| !is_empty(constraint))
@@ -502,6 +507,22 @@ impl Jobspec {
         system.insert("constraints".to_owned(), constraint);
         self.request.constraint = Some(parsed);
         Ok(self)
+    }
+
+    /// Returns the form for the scheduler as [`redacted`](Self::redacted), with this constraint in the place of its own.
+    #[must_use]
+    pub fn redacted_to(mut self, constraint: Option<&Constraint>) -> Self {
+        let is_own = self.request.constraint.as_ref() == constraint;
+        if let Some(system) = self.system_mut() {
+            remove_unscheduled(system);
+            if !is_own {
+                system.shift_remove("constraints");
+                let value = constraint.map(Constraint::to_value);
+                system.extend(value.map(|value| ("constraints".to_owned(), value)));
+            }
+        }
+        self.request.constraint = constraint.cloned();
+        self
     }
 
     fn set_system(&mut self, key: &str, value: Value) {

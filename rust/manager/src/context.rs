@@ -11,8 +11,8 @@ use penstock_flux::eventlog::Exception;
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::job_manager::RejectedStats;
 use penstock_flux::{
-    JobspecDocument, Matchtags, Payload, RedactedJobspec, RequestError, TypedPayload, errno, flags,
-    topic,
+    JobspecDocument, Matchtags, Payload, RequestError, RequestedResources, TypedPayload, errno,
+    flags, topic,
 };
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
@@ -140,8 +140,8 @@ pub(crate) struct Context {
     pub(crate) monotonic: f64,
     last_event_time: f64,
     pub(crate) settings: Settings,
-    /// The number of changes of settings by which the scheduler is sent other jobspecs.
-    pub(crate) redactions: u64,
+    /// The number of changes of settings by which jobs request other resources: the constraint of a queue.
+    pub(crate) constraint_changes: u64,
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
@@ -200,7 +200,7 @@ impl Context {
             monotonic: 0.0,
             last_event_time: 0.0,
             settings,
-            redactions: 0,
+            constraint_changes: 0,
             jobs,
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
@@ -273,7 +273,7 @@ impl Context {
         self.storage
             .run(|store| store.add_job(id, userid, now, key));
         let record = Record::new(id, userid, Arc::clone(&stored.spec));
-        let dialogue = Dialogue::new(Arc::clone(&stored.request));
+        let dialogue = Dialogue::new(Arc::clone(&stored.requested));
         self.jobs.insert(record, dialogue);
         self.jobs.log(id, submit);
         self.effects.push(Effect::Submitted(id));
@@ -329,8 +329,8 @@ impl Context {
         if let Some(jobspec) = self.jobspec_of_inactive(stored.spec)
             && let Some(record) = inactive_record(&stored, &jobspec.spec)
         {
-            let request = Arc::clone(&jobspec.request);
-            let dialogue = Dialogue::resume(&record, request, StoredStart::Unmarked);
+            let requested = Arc::clone(&jobspec.requested);
+            let dialogue = Dialogue::resume(&record, requested, StoredStart::Unmarked);
             self.jobs.insert_loaded(record, dialogue);
         }
     }
@@ -414,7 +414,7 @@ impl Context {
         let jobspec = Jobspec::from_json(&text).ok()?;
         Some(Stored {
             spec: Arc::new(Spec::new(key, &jobspec)),
-            request: Arc::new(RedactedJobspec::new(&jobspec)),
+            requested: Arc::new(RequestedResources::of(&jobspec)),
         })
     }
 
@@ -672,6 +672,13 @@ impl Context {
             Some(copy) => Arc::new(document.copy(copy)),
             None => document,
         })
+    }
+
+    /// The text of a job's jobspec for a scheduler in another process; `None` if it is not in the store.
+    pub(crate) fn sent_jobspec(&mut self, id: JobId) -> Option<Arc<str>> {
+        let job = self.jobs.get(id)?;
+        let (key, requested) = (job.record.spec().key, job.dialogue.scheduler.requested());
+        self.jobspecs.sent_text(&mut self.storage, key, requested)
     }
 
     /// Removes a jobspec from the store.

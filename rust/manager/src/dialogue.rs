@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use penstock_flux::RedactedJobspec;
+use penstock_flux::RequestedResources;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
@@ -439,17 +439,17 @@ pub enum Hook {
 #[derive(Debug)]
 pub struct SchedulerDialogue {
     alloc: AllocState,
-    request: Arc<RedactedJobspec>,
+    requested: Arc<RequestedResources>,
     committed: Option<Arc<ResourceSet>>,
     annotations: Option<Box<Map<String, Value>>>,
     stop_reason: Option<Arc<str>>,
 }
 
 impl SchedulerDialogue {
-    fn new(request: Arc<RedactedJobspec>) -> Self {
+    fn new(requested: Arc<RequestedResources>) -> Self {
         Self {
             alloc: AllocState::Idle,
-            request,
+            requested,
             committed: None,
             annotations: None,
             stop_reason: None,
@@ -484,9 +484,9 @@ impl SchedulerDialogue {
         true
     }
 
-    /// The jobspec in the form sent to the scheduler.
-    pub fn request(&self) -> &Arc<RedactedJobspec> {
-        &self.request
+    /// The resources that are requested of the scheduler.
+    pub fn requested(&self) -> &Arc<RequestedResources> {
+        &self.requested
     }
 
     /// R as committed for the outstanding request.
@@ -587,10 +587,10 @@ pub struct Dialogue {
 }
 
 impl Dialogue {
-    /// The dialogue of a new job. `request` is the jobspec in the form sent to the scheduler.
-    pub fn new(request: Arc<RedactedJobspec>) -> Self {
+    /// The dialogue of a new job, with what is requested of the scheduler.
+    pub fn new(requested: Arc<RequestedResources>) -> Self {
         Self {
-            scheduler: SchedulerDialogue::new(request),
+            scheduler: SchedulerDialogue::new(requested),
             exec: ExecState::Idle,
             hooks: HookCalls::default(),
             is_reported: false,
@@ -598,11 +598,11 @@ impl Dialogue {
     }
 
     /// The dialogue of a job from before a restart.
-    pub fn resume(record: &Record, request: Arc<RedactedJobspec>, start: StoredStart) -> Self {
+    pub fn resume(record: &Record, requested: Arc<RequestedResources>, start: StoredStart) -> Self {
         Self {
             exec: ExecState::resume(record, start),
             is_reported: record.state() == State::Inactive,
-            ..Self::new(request)
+            ..Self::new(requested)
         }
     }
 
@@ -617,14 +617,14 @@ impl Dialogue {
         }
     }
 
-    /// Replaces the jobspec that is sent to the scheduler, unless it is the same. An outstanding request keeps the old one.
-    /// Returns whether it was replaced.
-    pub(crate) fn set_request(&mut self, request: &Arc<RedactedJobspec>) -> bool {
-        let old = &mut self.scheduler.request;
-        let is_new = !Arc::ptr_eq(old, request) && old.text() != request.text();
+    /// Replaces what is requested of the scheduler, unless it is the same. An outstanding request keeps the old form. Returns
+    /// whether it was replaced.
+    pub(crate) fn set_requested(&mut self, requested: &Arc<RequestedResources>) -> bool {
+        let old = &mut self.scheduler.requested;
+        let is_new = !Arc::ptr_eq(old, requested) && *old != *requested;
         if is_new {
-            let old = std::mem::replace(old, Arc::clone(request));
-            if old.requested().request.constraint != request.requested().request.constraint {
+            let old = std::mem::replace(old, Arc::clone(requested));
+            if old.request.constraint != requested.request.constraint {
                 self.scheduler.advance(AllocInput::Supersede);
             }
         }

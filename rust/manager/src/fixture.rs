@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_flux::eventlog::{self, Priority, Submit};
-use penstock_flux::{JobspecDocument, RedactedJobspec, role};
+use penstock_flux::{JobspecDocument, RequestedResources, role};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -53,7 +53,7 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
     let jobspec = Jobspec::from_json(&text).unwrap();
     let stored = Stored {
         spec: Arc::new(Spec::new(key, &jobspec)),
-        request: Arc::new(RedactedJobspec::new(&jobspec)),
+        requested: Arc::new(RequestedResources::of(&jobspec)),
     };
     let submit = Submit {
         userid: 0,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use penstock_flux::{RedactedJobspec, RequestError, eventlog};
+use penstock_flux::{RequestError, RequestedResources, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
@@ -104,7 +104,7 @@ pub(crate) struct Copies {
     record: Record,
     /// The events of each that are not in the store as [common](Self::take_common_events) ones.
     lines: String,
-    request: Arc<RedactedJobspec>,
+    requested: Arc<RequestedResources>,
 }
 
 impl Copies {
@@ -113,7 +113,7 @@ impl Copies {
         Self {
             record: Record::new(JobId::default(), userid, Arc::clone(&stored.spec)),
             lines: String::new(),
-            request: Arc::clone(&stored.request),
+            requested: Arc::clone(&stored.requested),
         }
     }
 
@@ -122,7 +122,7 @@ impl Copies {
         Self {
             record: self.record.with_spec(Arc::clone(&stored.spec)),
             lines: self.lines.clone(),
-            request: Arc::clone(&stored.request),
+            requested: Arc::clone(&stored.requested),
         }
     }
 
@@ -147,9 +147,9 @@ impl Copies {
         std::mem::take(&mut self.lines)
     }
 
-    /// Replaces the jobspec that is sent to the scheduler, for the jobs that are added from now on.
-    pub(crate) fn set_request(&mut self, request: Arc<RedactedJobspec>) {
-        self.request = request;
+    /// Replaces what is requested of the scheduler, for the jobs that are added from now on.
+    pub(crate) fn set_requested(&mut self, requested: Arc<RequestedResources>) {
+        self.requested = requested;
     }
 }
 
@@ -287,11 +287,11 @@ impl Jobs {
         Some((&job.record, &mut job.dialogue.hooks))
     }
 
-    /// Replaces the jobspec of a job that is sent to the scheduler, unless it is the same. An outstanding request keeps the
-    /// old one. Returns whether it was replaced.
-    pub(crate) fn set_request(&mut self, id: JobId, request: &Arc<RedactedJobspec>) -> bool {
+    /// Replaces what is requested of the scheduler for a job, unless it is the same. An outstanding request keeps the old
+    /// form. Returns whether it was replaced.
+    pub(crate) fn set_requested(&mut self, id: JobId, requested: &Arc<RequestedResources>) -> bool {
         let job = self.by_id.get_mut(&id);
-        job.is_some_and(|job| job.dialogue.set_request(request))
+        job.is_some_and(|job| job.dialogue.set_requested(requested))
     }
 
     /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
@@ -409,7 +409,7 @@ impl Jobs {
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
         let record = copies.record.with_id(id);
-        let dialogue = Dialogue::new(Arc::clone(&copies.request));
+        let dialogue = Dialogue::new(Arc::clone(&copies.requested));
         self.by_id.insert(id, Box::new(Job { record, dialogue }));
     }
 

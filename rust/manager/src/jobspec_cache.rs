@@ -2,13 +2,14 @@
 //! came from.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher as _;
 use std::sync::{Arc, Weak};
 
 use foldhash::quality::RandomState;
-use penstock_flux::{JobspecDocument, RedactedJobspec};
+use penstock_flux::{JobspecDocument, RequestedResources};
+use penstock_jobspec::Jobspec;
 
-use crate::spec::{Checked, Spec, Stored};
+use crate::shared_values::SharedValues;
+use crate::spec::{Attributes, Checked, Spec, Stored};
 use crate::storage::Storage;
 
 /// The greatest size of all cached texts, in bytes.
@@ -17,21 +18,18 @@ const MAX_CACHED_BYTES: usize = 16 * 1024 * 1024;
 /// The greatest size of all remembered submissions, in bytes.
 const MAX_SUBMITTED_BYTES: usize = 16 * 1024 * 1024;
 
-/// The size of the index at which entries without jobs are first dropped.
-const MIN_SWEEP_SIZE: usize = 1024;
-
 /// A jobspec in the store, while a job refers to it.
 #[derive(Debug)]
 struct Shared {
     spec: Weak<Spec>,
-    request: Weak<RedactedJobspec>,
+    requested: Weak<RequestedResources>,
 }
 
 impl Shared {
     fn new(stored: &Stored) -> Self {
         Self {
             spec: Arc::downgrade(&stored.spec),
-            request: Arc::downgrade(&stored.request),
+            requested: Arc::downgrade(&stored.requested),
         }
     }
 
@@ -56,16 +54,26 @@ struct Evicted {
 pub(crate) struct JobspecCache {
     documents: HashMap<i64, Arc<JobspecDocument>, RandomState>,
     document_bytes: usize,
-    /// By the [hash](Self::hash) of the stored text. Of two texts with the same hash, only the later is interned.
-    interned: HashMap<u64, Shared, RandomState>,
-    /// The size of `interned` at which entries without jobs are dropped next.
-    sweep_size: usize,
+    /// By the hash of the stored text.
+    interned: SharedValues<Spec>,
+    attributes: SharedValues<Attributes>,
+    requested: SharedValues<RequestedResources>,
     submitted: HashMap<Arc<str>, Shared, RandomState>,
     submitted_bytes: usize,
     /// By key, unless an evicted job is the only one that refers to the jobspec: most jobs may have one of their own.
     evicted: HashMap<i64, Evicted, RandomState>,
     /// The jobspec of the inactive job that was read last.
     read_last: Option<Stored>,
+    /// The jobspec that was sent to a scheduler in another process last.
+    sent_last: Option<SentJobspec>,
+}
+
+/// The text of a jobspec for a scheduler in another process.
+#[derive(Debug)]
+struct SentJobspec {
+    key: i64,
+    requested: Arc<RequestedResources>,
+    text: Arc<str>,
 }
 
 impl JobspecCache {
@@ -120,54 +128,78 @@ impl JobspecCache {
 
     /// Puts a jobspec into the store, unless one with the same text is there and a job refers to it.
     pub(crate) fn intern(&mut self, storage: &mut Storage, checked: Checked) -> Stored {
-        let (document, spec, request) = checked.into_parts();
+        let (document, spec, requested) = checked.into_parts();
         let text = Arc::clone(document.text());
-        let hash = self.hash(&text);
-        let stored = if let Some((spec, shared)) = self.find_interned(storage, &text, hash) {
-            // The constraint of its queue may have changed since.
-            let shared = shared.filter(|shared| **shared == request);
-            let request = shared.unwrap_or_else(|| Arc::new(request));
-            Stored { spec, request }
-        } else {
+        let hash = self.interned.hash(&*text);
+        let spec = self.find_interned(storage, &text, hash).unwrap_or_else(|| {
             let key = self.add(storage, document);
-            Stored {
-                spec: Arc::new(Spec { key, ..spec }),
-                request: Arc::new(request),
-            }
-        };
-        self.insert_interned(hash, &stored);
-        stored
+            let spec = self.share(Spec { key, ..spec });
+            self.interned.insert(hash, &spec);
+            spec
+        });
+        // The constraint of its queue may have changed since.
+        let requested = self.share_requested(requested);
+        Stored { spec, requested }
     }
 
-    /// The jobspec with this text, if a job refers to it, and its form for the scheduler, if in use.
-    fn find_interned(
-        &mut self,
-        storage: &mut Storage,
-        text: &str,
-        hash: u64,
-    ) -> Option<(Arc<Spec>, Option<Arc<RedactedJobspec>>)> {
-        let shared = self.interned.get(&hash)?;
-        let (spec, request) = (shared.spec.upgrade()?, shared.request.upgrade());
+    /// The jobspec with this text, if a job refers to it.
+    fn find_interned(&mut self, storage: &mut Storage, text: &str, hash: u64) -> Option<Arc<Spec>> {
+        let spec = self.interned.get(hash)?;
         let document = self.document(storage, spec.key)?;
-        (**document.text() == *text).then_some((spec, request))
+        (**document.text() == *text).then_some(spec)
     }
 
     /// Enters a jobspec that is in the store into the index by its text.
-    pub(crate) fn index(&mut self, text: &str, stored: &Stored) {
-        self.insert_interned(self.hash(text), stored);
+    pub(crate) fn index(
+        &mut self,
+        text: &str,
+        spec: Spec,
+        requested: RequestedResources,
+    ) -> Stored {
+        let spec = self.share(spec);
+        self.interned.insert(self.interned.hash(text), &spec);
+        let requested = self.share_requested(requested);
+        Stored { spec, requested }
     }
 
-    fn insert_interned(&mut self, hash: u64, stored: &Stored) {
-        if self.interned.len() >= self.sweep_size.max(MIN_SWEEP_SIZE) {
-            self.interned.retain(|_, shared| shared.is_used());
-            self.sweep_size = 2 * self.interned.len();
+    /// A spec that shares the attributes of an equal one.
+    fn share(&mut self, spec: Spec) -> Arc<Spec> {
+        let attributes = self.attributes.share(spec.attributes);
+        Arc::new(Spec { attributes, ..spec })
+    }
+
+    /// The resources that jobs request, shared with those that request the same.
+    pub(crate) fn share_requested(
+        &mut self,
+        requested: RequestedResources,
+    ) -> Arc<RequestedResources> {
+        self.requested.share(Arc::new(requested))
+    }
+
+    /// The text that a scheduler in another process gets of a jobspec with the constraint that is requested; `None` if the
+    /// jobspec is not in the store.
+    pub(crate) fn sent_text(
+        &mut self,
+        storage: &mut Storage,
+        key: i64,
+        requested: &Arc<RequestedResources>,
+    ) -> Option<Arc<str>> {
+        if let Some(last) = &self.sent_last
+            && last.key == key
+            && Arc::ptr_eq(&last.requested, requested)
+        {
+            return Some(Arc::clone(&last.text));
         }
-        self.interned.insert(hash, Shared::new(stored));
-    }
-
-    /// The hash of a text. It is keyed by a random number: users do not know which texts have the same.
-    fn hash(&self, text: &str) -> u64 {
-        self.interned.hasher().hash_one(text)
+        let document = self.document(storage, key)?;
+        let jobspec = Jobspec::from_json(document.text()).ok()?;
+        let redacted = jobspec.redacted_to(requested.request.constraint.as_ref());
+        let text = Arc::from(redacted.to_text());
+        self.sent_last = Some(SentJobspec {
+            key,
+            requested: Arc::clone(requested),
+            text: Arc::clone(&text),
+        });
+        Some(text)
     }
 
     /// Adds a jobspec to the store. Returns its key.
@@ -197,6 +229,7 @@ impl JobspecCache {
         storage.run(|store| store.remove_jobspec(key));
         // The store may give the key to another jobspec.
         self.read_last = None;
+        self.sent_last = None;
         if let Some(document) = self.documents.remove(&key) {
             self.document_bytes -= document.text().len();
         }
@@ -221,7 +254,7 @@ impl JobspecCache {
         let submitted = self.submitted.get(text)?;
         Some(Stored {
             spec: submitted.spec.upgrade()?,
-            request: submitted.request.upgrade()?,
+            requested: submitted.requested.upgrade()?,
         })
     }
 
@@ -263,11 +296,11 @@ impl JobspecCache {
 
 #[cfg(test)]
 mod tests {
-    use super::{JobspecCache, MAX_CACHED_BYTES, MAX_SUBMITTED_BYTES, MIN_SWEEP_SIZE};
+    use super::{JobspecCache, MAX_CACHED_BYTES, MAX_SUBMITTED_BYTES};
     use crate::settings::Settings;
     use crate::spec::{Checked, Spec, Stored};
     use crate::storage::Storage;
-    use penstock_flux::{JobspecDocument, RedactedJobspec};
+    use penstock_flux::{JobspecDocument, RequestedResources};
     use penstock_jobspec::Jobspec;
     use penstock_store::Store;
     use std::sync::Arc;
@@ -291,7 +324,7 @@ mod tests {
         let key = cache.add(storage, JobspecDocument::new(text.into()));
         Stored {
             spec: Arc::new(Spec::new(key, &jobspec)),
-            request: Arc::new(RedactedJobspec::new(&jobspec)),
+            requested: Arc::new(RequestedResources::of(&jobspec)),
         }
     }
 
@@ -330,7 +363,8 @@ mod tests {
         let one = stored(&mut cache, &mut storage, "one");
         cache.remember("one", &one);
         let found = cache.submitted("one").unwrap();
-        assert!(Arc::ptr_eq(&found.spec, &one.spec) && Arc::ptr_eq(&found.request, &one.request));
+        assert!(Arc::ptr_eq(&found.spec, &one.spec));
+        assert!(Arc::ptr_eq(&found.requested, &one.requested));
         let document = cache.document(&mut storage, one.spec.key).unwrap();
         let (remembered, _) = cache.submitted.get_key_value("one").unwrap();
         assert!(Arc::ptr_eq(remembered, document.text()), "one copy");
@@ -352,15 +386,14 @@ mod tests {
         let (mut storage, mut cache) = (storage(), JobspecCache::default());
         let one = interned(&mut cache, &mut storage, 1);
         let again = interned(&mut cache, &mut storage, 1);
-        assert!(Arc::ptr_eq(&one.spec, &again.spec) && Arc::ptr_eq(&one.request, &again.request));
+        assert!(Arc::ptr_eq(&one.spec, &again.spec));
+        assert!(Arc::ptr_eq(&one.requested, &again.requested));
         let two = interned(&mut cache, &mut storage, 2);
         assert_ne!(two.spec.key, one.spec.key);
-        let document = cache.document(&mut storage, two.spec.key).unwrap();
-        let found = cache.interned.remove(&cache.hash(document.text())).unwrap();
         let mut jobspec = Jobspec::from_json(JOBSPEC).unwrap();
         jobspec.set_duration(3.0);
-        let hash = cache.hash(&jobspec.to_text());
-        cache.interned.insert(hash, found);
+        let hash = cache.interned.hash(jobspec.to_text());
+        cache.interned.insert(hash, &two.spec);
         let three = interned(&mut cache, &mut storage, 3);
         assert!(three.spec.key != two.spec.key && three.spec.duration > 2.5);
     }
@@ -384,16 +417,41 @@ mod tests {
     }
 
     #[test]
-    fn the_index_drops_jobspecs_without_jobs() {
+    fn jobspecs_that_differ_by_name_and_command_share_the_rest() {
         let (mut storage, mut cache) = (storage(), JobspecCache::default());
-        let first = interned(&mut cache, &mut storage, 0);
-        for duration in 1..=u32::try_from(3 * MIN_SWEEP_SIZE).unwrap() {
-            let stored = interned(&mut cache, &mut storage, duration);
-            cache.remove(&mut storage, stored.spec.key);
-        }
-        assert!(cache.interned.len() <= MIN_SWEEP_SIZE);
-        let again = interned(&mut cache, &mut storage, 0);
-        assert!(Arc::ptr_eq(&first.spec, &again.spec));
+        let mut named = |name: &str, duration: f64| {
+            let text = JOBSPEC.replace("true", name);
+            let mut jobspec = Jobspec::from_json(&text).unwrap();
+            jobspec.set_duration(duration);
+            let text = jobspec.to_text();
+            let checked = Checked::new(jobspec, &text, &Settings::default()).unwrap();
+            cache.intern(&mut storage, checked)
+        };
+        let (one, other, longer) = (named("one", 1.0), named("other", 1.0), named("one", 2.0));
+        assert_eq!([&*one.spec.name, &*other.spec.name], ["one", "other"]);
+        assert!(Arc::ptr_eq(&one.spec.attributes, &other.spec.attributes));
+        assert!(Arc::ptr_eq(&one.requested, &other.requested));
+        assert!(!Arc::ptr_eq(&one.requested, &longer.requested));
+        assert_eq!(longer.spec.duration.to_bits(), 2.0_f64.to_bits());
+    }
+
+    #[test]
+    fn a_scheduler_in_another_process_gets_the_constraint_that_is_requested() {
+        let (mut storage, mut cache) = (storage(), JobspecCache::default());
+        let jobspec = Jobspec::from_json(JOBSPEC).unwrap();
+        let checked = Checked::new(jobspec.clone(), JOBSPEC, &Settings::default()).unwrap();
+        let Stored { spec, requested } = cache.intern(&mut storage, checked);
+        let mut sent = |requested| cache.sent_text(&mut storage, spec.key, requested);
+        let plain = sent(&requested).unwrap();
+        assert_eq!(*plain, *jobspec.to_text());
+        assert!(Arc::ptr_eq(&plain, &sent(&requested).unwrap()));
+        let constraint = serde_json::json!({"properties": ["fast"]});
+        let constrained = jobspec.redacted(vec![constraint]).unwrap();
+        let other = Arc::new(RequestedResources::of(&constrained));
+        assert_eq!(*sent(&other).unwrap(), *constrained.to_text());
+        assert_eq!(*sent(&requested).unwrap(), *plain);
+        cache.remove(&mut storage, spec.key);
+        assert_eq!(cache.sent_text(&mut storage, spec.key, &requested), None);
     }
 
     #[test]

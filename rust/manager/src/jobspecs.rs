@@ -41,11 +41,11 @@ fn check_bytes(cx: &Context, bytes: usize, userid: u32) -> Result<(), RequestErr
 /// Checks the names that every row of a list of jobs has.
 fn check_names(cx: &Context, spec: &Spec) -> Result<(), RequestError> {
     let names = [
-        ("job.name", Some(&spec.name)),
-        ("cwd", spec.cwd.as_ref()),
-        ("queue", spec.queue.as_ref()),
-        ("project", spec.project.as_ref()),
-        ("bank", spec.bank.as_ref()),
+        ("job.name", Some(&*spec.name)),
+        ("cwd", spec.cwd.as_deref()),
+        ("queue", spec.queue.as_deref()),
+        ("project", spec.project.as_deref()),
+        ("bank", spec.bank.as_deref()),
     ];
     let lengths = names
         .into_iter()
@@ -135,8 +135,8 @@ pub(crate) fn check_template(
     // The longest text that a copy has.
     let copy = copies::expand(text, greatest);
     let copy = check_text(cx, parse(&copy)?, &copy, userid, Limited::Fully)?;
-    let is_same = checked.spec().is_same_but_for_name(copy.spec())
-        && checked.request().requested() == copy.request().requested();
+    let is_same = checked.spec().attributes == copy.spec().attributes
+        && checked.requested() == copy.requested();
     if !is_same {
         let text = "`{cc}` stands in a part of the jobspec that must be the same for all copies: expected it in command, \
                     environment, shell options, job name or user attributes";
@@ -193,7 +193,8 @@ fn check_text(
     }
     cx.queues.check_enabled(jobspec.queue())?;
     let checked = checked(jobspec, &text, settings)?;
-    check_bytes(cx, checked.bytes(), userid)?;
+    let limit = policy::max_bytes(userid, settings);
+    check_bytes(cx, checked.bytes(limit), userid)?;
     check_names(cx, checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
     Ok(checked)
@@ -232,9 +233,9 @@ pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Even
         return;
     };
     let old = Arc::clone(record.spec());
-    let Stored { spec, request } = store(cx, checked);
+    let Stored { spec, requested } = store(cx, checked);
     cx.store_spec(id, spec.key);
-    cx.jobs.set_request(id, &request);
+    cx.jobs.set_requested(id, &requested);
     cx.log(id, event.with_document(Document::Jobspec(spec)));
     release(cx, old);
 }

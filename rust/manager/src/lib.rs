@@ -70,6 +70,7 @@ mod purge;
 mod queue_admin;
 mod quota;
 mod reload;
+mod shared_values;
 mod shell_defaults;
 mod signed;
 mod update;

@@ -1,9 +1,8 @@
-//! The site's policy on submissions: defaults, limits, and the form of the jobspec that is sent to the
-//! scheduler.
+//! The site's policy on submissions: defaults, limits, and what is requested of the scheduler.
 
 use std::borrow::Cow;
 
-use penstock_flux::{RedactedJobspec, RequestError};
+use penstock_flux::{RequestError, RequestedResources};
 use penstock_jobspec::Jobspec;
 use serde_json::json;
 
@@ -18,12 +17,11 @@ pub(crate) fn with_defaults<'a>(jobspec: &'a Jobspec, settings: &Settings) -> Co
     jobspec.with_defaults(queue, duration)
 }
 
-/// The jobspec in the form sent to the scheduler: without environment (RFC 27 allows that),
-/// and with the constraint of its queue.
+/// The jobspec in the form for the scheduler: without environment (RFC 27 allows that), and with the constraint of its queue.
 pub(crate) fn redact(
     jobspec: Jobspec,
     settings: &Settings,
-) -> Result<RedactedJobspec, penstock_jobspec::Error> {
+) -> Result<Jobspec, penstock_jobspec::Error> {
     let queue = jobspec.queue().and_then(|name| settings.queues.get(name));
     let mut constraints = Vec::new();
     if let Some(queue) = queue {
@@ -32,7 +30,15 @@ pub(crate) fn redact(
         }
         constraints.extend(queue.constraint.clone());
     }
-    Ok(RedactedJobspec::new(&jobspec.redacted(constraints)?))
+    jobspec.redacted(constraints)
+}
+
+/// The resources that a jobspec requests of the scheduler, with the constraint of its queue.
+pub(crate) fn requested(
+    jobspec: Jobspec,
+    settings: &Settings,
+) -> Result<RequestedResources, penstock_jobspec::Error> {
+    Ok(RequestedResources::of(&redact(jobspec, settings)?))
 }
 
 /// The limits of a queue, which override the general ones.
@@ -82,6 +88,16 @@ pub(crate) fn check_run_time(duration: f64) -> Result<(), RequestError> {
     Ok(())
 }
 
+/// The maximum size of a user's jobspec.
+pub(crate) fn max_bytes(userid: u32, settings: &Settings) -> usize {
+    let quota = &settings.quota;
+    if userid == settings.owner {
+        quota.jobspec_bytes
+    } else {
+        quota.guest_jobspec_bytes
+    }
+}
+
 /// Checks the size of a jobspec as submitted, and with the site's defaults, which need not be of the same notation.
 /// Messages about a job have twice that size at most: as a string in JSON each byte becomes two.
 pub(crate) fn check_bytes(
@@ -89,12 +105,7 @@ pub(crate) fn check_bytes(
     userid: u32,
     settings: &Settings,
 ) -> Result<(), RequestError> {
-    let quota = &settings.quota;
-    let limit = if userid == settings.owner {
-        quota.jobspec_bytes
-    } else {
-        quota.guest_jobspec_bytes
-    };
+    let limit = max_bytes(userid, settings);
     if bytes <= limit {
         return Ok(());
     }

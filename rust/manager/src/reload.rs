@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-use penstock_flux::RedactedJobspec;
+use penstock_flux::RequestedResources;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -37,20 +37,20 @@ pub(crate) struct Renewal {
     after: Bound<JobId>,
     /// The last job of the former settings.
     last: JobId,
-    /// By jobspec: the form that is sent now. Jobs with equal jobspecs share it.
-    redacted: HashMap<i64, Redacted>,
+    /// By jobspec: what is requested now.
+    renewed: HashMap<i64, Renewed>,
     /// Maximum number of jobs renewed in one slice.
     jobs_per_slice: usize,
     /// Requests that are answered at the end.
     waiting: Vec<Message>,
 }
 
-/// The form of a jobspec that is sent now.
+/// The resources that a jobspec requests now.
 #[derive(Debug)]
-struct Redacted {
+struct Renewed {
     /// The jobspec: the store gives the key of one that is gone to another.
     of: Weak<Spec>,
-    request: Option<Arc<RedactedJobspec>>,
+    requested: Option<Arc<RequestedResources>>,
 }
 
 impl Default for Renewal {
@@ -59,7 +59,7 @@ impl Default for Renewal {
             queues: BTreeSet::new(),
             after: Bound::Unbounded,
             last: JobId::default(),
-            redacted: HashMap::new(),
+            renewed: HashMap::new(),
             jobs_per_slice: JOBS_PER_SLICE,
             waiting: Vec::new(),
         }
@@ -100,7 +100,7 @@ impl Renewal {
         self.last = cx.jobs.greatest_id();
         cx.queues
             .begin_collection(Collector::Renewal, &self.queues, self.last);
-        self.redacted.clear();
+        self.renewed.clear();
         self.run_next_slice(cx);
     }
 
@@ -118,7 +118,7 @@ impl Renewal {
             let Some(job) = cx.jobs.next_with_hidden(ids) else {
                 cx.queues.end_collection(Collector::Renewal, &self.queues);
                 self.queues.clear();
-                self.redacted = HashMap::new();
+                self.renewed = HashMap::new();
                 for request in self.waiting.drain(..) {
                     cx.respond_empty(&request);
                 }
@@ -139,23 +139,23 @@ impl Renewal {
     /// jobspec that it has read; 0 if it has read none.
     fn renew(&mut self, cx: &mut Context, id: JobId, spec: &Arc<Spec>) -> usize {
         let mut bytes = 0;
-        let mut new = |cx: &Context| {
+        let mut new = |cx: &mut Context| {
             let text = read_jobspec(cx, spec.key);
             bytes = text.len();
-            Redacted {
+            Renewed {
                 of: Arc::downgrade(spec),
-                request: redact(cx, &text),
+                requested: requested(cx, &text),
             }
         };
-        let redacted = self.redacted.entry(spec.key);
-        let redacted = redacted.or_insert_with(|| new(cx));
-        if redacted.of.as_ptr() != Arc::as_ptr(spec) {
-            *redacted = new(cx);
+        let renewed = self.renewed.entry(spec.key);
+        let renewed = renewed.or_insert_with(|| new(cx));
+        if renewed.of.as_ptr() != Arc::as_ptr(spec) {
+            *renewed = new(cx);
         }
-        let Some(request) = &redacted.request else {
+        let Some(requested) = &renewed.requested else {
             return bytes;
         };
-        if !cx.jobs.set_request(id, request) {
+        if !cx.jobs.set_requested(id, requested) {
             return bytes;
         }
         let record = cx.jobs.record(id);
@@ -187,7 +187,7 @@ pub(crate) fn apply(cx: &mut Context, renewal: &mut Renewal, settings: Settings)
         .map(|(name, _)| name.clone())
         .collect();
     if !changed.is_empty() {
-        cx.redactions += 1;
+        cx.constraint_changes += 1;
         renewal.begin(cx, changed);
     }
     cx.add_effect(Effect::QueuesChanged);
@@ -199,10 +199,12 @@ pub(crate) fn read_jobspec(cx: &Context, key: i64) -> String {
         .unwrap_or_default()
 }
 
-/// The form of a jobspec in the store that is sent to the scheduler now.
-pub(crate) fn redact(cx: &Context, text: &str) -> Option<Arc<RedactedJobspec>> {
-    let redacted =
-        Jobspec::from_json(text).and_then(|jobspec| policy::redact(jobspec, &cx.settings));
+/// The resources that a jobspec in the store requests of the scheduler now.
+pub(crate) fn requested(cx: &mut Context, text: &str) -> Option<Arc<RequestedResources>> {
+    let requested =
+        Jobspec::from_json(text).and_then(|jobspec| policy::requested(jobspec, &cx.settings));
     // It was valid when it was stored.
-    redacted.ok().map(Arc::new)
+    requested
+        .ok()
+        .map(|requested| cx.jobspecs.share_requested(requested))
 }

@@ -275,11 +275,9 @@ impl Restored {
         let text = text.ok_or_else(|| RestoreFault::from("it has no jobspec"));
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;
-            let spec = Arc::new(Spec::new(key, &jobspec));
-            let request = Arc::new(policy::redact(jobspec, &self.cx.settings)?);
-            let stored = Stored { spec, request };
-            self.cx.jobspecs.index(&text, &stored);
-            Ok(stored)
+            let spec = Spec::new(key, &jobspec);
+            let requested = policy::requested(jobspec, &self.cx.settings)?;
+            Ok(self.cx.jobspecs.index(&text, spec, requested))
         }))
     }
 
@@ -316,7 +314,7 @@ impl Restored {
         }
         let dialogue = Dialogue::resume(
             &record,
-            Arc::clone(&stored.request),
+            Arc::clone(&stored.requested),
             self.exec.stored_start(job.id),
         );
         self.cx.jobs.insert(record, dialogue);

@@ -1,9 +1,11 @@
 //! The spec of a job: what the manager itself reads of its jobspec.
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use penstock_flux::{JobspecDocument, RedactedJobspec};
+use penstock_flux::{JobspecDocument, RequestedResources};
 use penstock_jobspec::copies::{self, CopyIds};
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Error, Jobspec, TaskCount};
@@ -14,6 +16,10 @@ use crate::settings::Settings;
 /// The length of a name that comes from the command; the rest is cut off.
 const MAX_COMMAND_NAME_BYTES: usize = 255;
 
+/// The number of times that the form of a jobspec for the scheduler can be longer than its text: `1e15` becomes
+/// `1000000000000000.0`.
+const MAX_EXPANSION: usize = 8;
+
 /// The attributes of a jobspec that the manager needs, shared by jobs with equal jobspecs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
@@ -21,7 +27,23 @@ pub struct Spec {
     pub key: i64,
     /// Job name: as given, else the last path component of the command. In that of copies `{cc}` stands for the id of one:
     /// see [`name_of`](Self::name_of).
-    pub name: String,
+    pub name: Box<str>,
+    /// The other attributes.
+    pub attributes: Arc<Attributes>,
+}
+
+impl Deref for Spec {
+    type Target = Attributes;
+
+    fn deref(&self) -> &Attributes {
+        &self.attributes
+    }
+}
+
+/// The attributes that many jobs with jobspecs of their own have in common, such as those of a sweep: all that the manager needs
+/// of a jobspec but its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attributes {
     /// The copies that share the jobspec, if they differ.
     pub copies: Option<CopyIds>,
     /// Working directory.
@@ -46,6 +68,29 @@ pub struct Spec {
     pub dependencies: Vec<(String, String)>,
 }
 
+impl Hash for Attributes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The number of tasks and of cores follow from what is requested, which is seldom all that differs.
+        let Self {
+            copies: _,
+            cwd,
+            queue,
+            project,
+            bank,
+            ntasks,
+            is_task_per_slot: _,
+            nnodes,
+            ncores,
+            duration,
+            dependencies,
+        } = self;
+        (cwd, queue, project, bank, dependencies).hash(state);
+        (ntasks, nnodes, ncores).hash(state);
+        // 0 and -0 are equal.
+        (duration + 0.0).to_bits().hash(state);
+    }
+}
+
 impl Spec {
     /// Extracts the attributes from a valid jobspec stored under `key`.
     pub fn new(key: i64, jobspec: &Jobspec) -> Self {
@@ -56,14 +101,12 @@ impl Spec {
                 let name = command.rsplit('/').next().unwrap_or(command);
                 let ends = name.char_indices().map(|(at, c)| at + c.len_utf8());
                 let end = ends.take_while(|end| *end <= MAX_COMMAND_NAME_BYTES).last();
-                name[..end.unwrap_or(0)].to_owned()
+                name[..end.unwrap_or(0)].into()
             },
-            str::to_owned,
+            Into::into,
         );
         let text = |path| jobspec.attribute(path)?.as_str().map(str::to_owned);
-        Self {
-            key,
-            name,
+        let attributes = Attributes {
             copies: jobspec.copy_ids(),
             cwd: jobspec.cwd().map(str::to_owned),
             queue: jobspec.queue().map(str::to_owned),
@@ -79,6 +122,11 @@ impl Spec {
                 .iter()
                 .map(|dependency| (dependency.scheme.clone(), dependency.value.clone()))
                 .collect(),
+        };
+        Self {
+            key,
+            name,
+            attributes: Arc::new(attributes),
         }
     }
 }
@@ -93,27 +141,17 @@ impl Spec {
     pub fn name_of(&self, id: JobId) -> Cow<'_, str> {
         match self.copy_of(id) {
             Some(copy) => copies::expand(&self.name, copy).into(),
-            None => self.name.as_str().into(),
+            None => (*self.name).into(),
         }
-    }
-
-    /// Whether the manager reads the same of both, but for the name and the key.
-    pub(crate) fn is_same_but_for_name(&self, other: &Self) -> bool {
-        let without_name = |spec: &Self| Self {
-            key: 0,
-            name: String::new(),
-            ..spec.clone()
-        };
-        without_name(self) == without_name(other)
     }
 }
 
-/// A jobspec that is in the store: its spec, and the form that is sent to the scheduler. Both are shared by jobs with
-/// equal jobspecs.
+/// A jobspec that is in the store: its spec, shared by jobs with equal jobspecs, and what it requests, with the constraint of its
+/// queue, shared by all jobs that request the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) spec: Arc<Spec>,
-    pub(crate) request: Arc<RedactedJobspec>,
+    pub(crate) requested: Arc<RequestedResources>,
 }
 
 /// A valid jobspec that is not in the store yet.
@@ -121,7 +159,7 @@ pub(crate) struct Stored {
 pub(crate) struct Checked {
     document: JobspecDocument,
     spec: Spec,
-    request: RedactedJobspec,
+    redacted: Jobspec,
 }
 
 impl Checked {
@@ -130,7 +168,7 @@ impl Checked {
         Ok(Self {
             document: JobspecDocument::parsed(text.into(), &jobspec),
             spec: Spec::new(0, &jobspec),
-            request: policy::redact(jobspec, settings)?,
+            redacted: policy::redact(jobspec, settings)?,
         })
     }
 
@@ -139,18 +177,24 @@ impl Checked {
         &self.spec
     }
 
-    /// The form that is sent to the scheduler.
-    pub(crate) fn request(&self) -> &RedactedJobspec {
-        &self.request
+    /// The resources that it requests, with the constraint of its queue.
+    pub(crate) fn requested(&self) -> RequestedResources {
+        RequestedResources::of(&self.redacted)
     }
 
-    /// The size of the greater of the two texts.
-    pub(crate) fn bytes(&self) -> usize {
-        self.document.text().len().max(self.request.text().len())
+    /// The size of its text or of the form for the scheduler, in bytes: that of the greater one, unless its text is far
+    /// below a limit.
+    pub(crate) fn bytes(&self, limit: usize) -> usize {
+        let bytes = self.document.text().len();
+        if bytes.saturating_mul(MAX_EXPANSION) < limit {
+            return bytes;
+        }
+        bytes.max(self.redacted.to_text().len())
     }
 
-    /// The document, the spec without a key, and the form that is sent to the scheduler.
-    pub(crate) fn into_parts(self) -> (JobspecDocument, Spec, RedactedJobspec) {
-        (self.document, self.spec, self.request)
+    /// The document, the spec without a key, and what it requests.
+    pub(crate) fn into_parts(self) -> (JobspecDocument, Spec, RequestedResources) {
+        let requested = self.requested();
+        (self.document, self.spec, requested)
     }
 }

@@ -61,9 +61,7 @@ impl Scheduler {
                 priority: pending.priority,
                 userid: Some(pending.userid),
             };
-            return self.queue(request, &job, || {
-                Ok(Cow::Borrowed(pending.jobspec.requested()))
-            });
+            return self.queue(request, &job, || Ok(Cow::Borrowed(&*pending.requested)));
         }
         let alloc: AllocRequest = match request.read_request() {
             Ok(alloc) => alloc,

@@ -13,7 +13,7 @@ use penstock_flux::errno::{
 };
 use penstock_flux::flags::STREAMING;
 use penstock_flux::{
-    FreedResources, Inventory, InventoryChange, PendingJob, RWithText, RedactedJobspec,
+    FreedResources, Inventory, InventoryChange, PendingJob, RWithText, RequestedResources,
     TypedPayload,
 };
 use penstock_jobspec::Jobspec;
@@ -954,7 +954,8 @@ fn a_typed_request_is_answered_as_its_json_is() {
         priority: 16,
         userid: 0,
         t_submit: 5.5,
-        jobspec: Arc::new(RedactedJobspec::new(&parsed)),
+        requested: Arc::new(RequestedResources::of(&parsed)),
+        jobspec: Some(parsed.to_text().into()),
     }));
     let json = std::str::from_utf8(typed.payload_json().unwrap()).unwrap();
     let json = Message::request("sched.alloc", json);

@@ -127,8 +127,8 @@ struct Batch {
     copies: Copies,
     next: JobId,
     left: u64,
-    /// See [`Context::redactions`].
-    redactions: u64,
+    /// See [`Context::constraint_changes`].
+    constraint_changes: u64,
     /// Whether it is a submission of one job, and not of copies.
     is_single: bool,
 }
@@ -136,13 +136,11 @@ struct Batch {
 impl Batch {
     /// Adds the next jobs, `max` at most, and their ids to the response. Returns their number.
     fn add(&mut self, cx: &mut Context, max: u64, response: &mut SubmitResultsText) -> u64 {
-        if self.redactions != cx.redactions {
-            self.redactions = cx.redactions;
-            if let Some(request) = reload::redact(
-                cx,
-                &reload::read_jobspec(cx, self.copies.record().spec().key),
-            ) {
-                self.copies.set_request(request);
+        if self.constraint_changes != cx.constraint_changes {
+            self.constraint_changes = cx.constraint_changes;
+            let text = reload::read_jobspec(cx, self.copies.record().spec().key);
+            if let Some(requested) = reload::requested(cx, &text) {
+                self.copies.set_requested(requested);
             }
         }
         let count = self.left.min(max);
@@ -515,7 +513,7 @@ impl Submission {
             copies,
             next: first,
             left: count,
-            redactions: cx.redactions,
+            constraint_changes: cx.constraint_changes,
             is_single,
         });
         let count = usize::try_from(count).unwrap_or(usize::MAX);

@@ -172,7 +172,7 @@ fn check_slots(cx: &Context, id: JobId, r: &ResourceSet) -> Result<(), RequestEr
         return Ok(());
     };
     let nodes = r.nnodes() as u64;
-    let request = &job.dialogue.scheduler.request().requested().request;
+    let request = &job.dialogue.scheduler.requested().request;
     if request.accepts_slots(slots, nodes) {
         return Ok(());
     }

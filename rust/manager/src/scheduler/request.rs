@@ -27,6 +27,9 @@ const MAX_ALLOC_BYTES_PER_BATCH: usize = 128 * 1024;
 /// Approximate size of an alloc request without its jobspec, in bytes.
 const ALLOC_OVERHEAD_BYTES: usize = 80;
 
+/// The size of a usual jobspec, in bytes: that of one whose text is not sent.
+const USUAL_JOBSPEC_BYTES: usize = 400;
+
 /// The state of a request for resources that was withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
@@ -127,10 +130,10 @@ impl SchedulerPeer {
                 return;
             };
             let id = position.1;
+            self.bytes_this_batch += ALLOC_OVERHEAD_BYTES;
             let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
                 continue;
             };
-            self.bytes_this_batch += ALLOC_OVERHEAD_BYTES;
             let queue = record.spec().queue.as_deref();
             if let Some(reason) = cx.queues.stop_reason(queue) {
                 dialogue.set_stop_reason(Some(Arc::clone(reason)));
@@ -141,21 +144,34 @@ impl SchedulerPeer {
                 self.queued.insert(&cx.queues, record, position);
                 continue;
             }
-            dialogue.advance(AllocInput::Request);
             let is_elastic = record.elastic_request().is_some();
-            let jobspec = Arc::clone(dialogue.request());
-            self.bytes_this_batch += jobspec.text().len();
-            let job = TypedPayload::Alloc(PendingJob {
+            let mut job = PendingJob {
                 id,
                 priority: record.priority(),
                 userid: record.userid(),
                 t_submit: record.t_submit(),
-                jobspec,
-            });
+                requested: Arc::clone(dialogue.requested()),
+                jobspec: None,
+            };
+            if !self.session.is_in_process {
+                job.jobspec = cx.sent_jobspec(id);
+            }
+            let bytes = job.jobspec.as_ref().map(|text| text.len());
+            self.bytes_this_batch += bytes.unwrap_or(USUAL_JOBSPEC_BYTES);
+            let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
+                continue;
+            };
+            if job.jobspec.is_none() && !self.session.is_in_process {
+                dialogue.advance(AllocInput::Dequeue);
+                cx.fail_job(id, "alloc", "the jobspec is not in the store");
+                continue;
+            }
+            dialogue.advance(AllocInput::Request);
             self.session.requested.insert(position);
             if is_elastic {
                 cx.add_effect(Effect::ElasticRequested(id));
             }
+            let job = TypedPayload::Alloc(job);
             cx.send(rpc::typed_request(topic::sched::ALLOC, job));
         }
     }
