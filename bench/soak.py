@@ -8,8 +8,9 @@ samples the daemon's memory (the most during the round, and at rest after it), d
 the ping that nine of ten do not exceed, and the longest one; writes them to `bench/curves` as text
 and SVG, and prints whether each but the longest ping is flat, by the slope of a line through the
 samples of each process after its first rounds, a tenth of all, and whether the longest ping is
-within its bound. After a round with a longer one it prints the longest of what could have delayed
-it.
+within its bound. Where the disk is slow, a ping waits for the sync of a commit: one more process
+syncs a file of its own beside the instance, and the longest of its syncs in the same round is
+subtracted. After a round with a longer ping it prints the longest of what could have delayed it.
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ FLOORS = {
     "ping_ms": 1.0,
 }
 # The longest ping of a round is one sample of it, which varies too much for a slope. None after the
-# first rounds may be longer than others may wait for a request about many jobs.
+# first rounds may be longer, without a sync, than others may wait for a request about many jobs.
 MAX_PING_MS = 50.0
 LONGEST_PING = "longest_ping_ms"
-SERIES = (*FLOORS, LONGEST_PING)
+# The longest sync of another file, which tells of the disk alone.
+LONGEST_SYNC = "longest_sync_ms"
+SERIES = (*FLOORS, LONGEST_PING, LONGEST_SYNC)
 # The daemon returns free memory to the system a second after a commit.
 REST_S = 2.0
 # By service: the histograms of its statistics of what delays a ping.
@@ -118,6 +121,29 @@ def ping(uri: str, pipe: Connection) -> None:
     pipe.send(Pings(times, late_s))
 
 
+# The file that `sync` writes: a page at a time, in blocks that it has.
+SYNCED_BYTES = 1 << 20
+PAGE = bytes(4096)
+
+
+def sync(path: str, pipe: Connection) -> None:
+    """Syncs a file until the other end sends something; sends the longest time that one took."""
+    longest_s = 0.0
+    with Path(path).open("wb", buffering=0) as file:
+        file.write(bytes(SYNCED_BYTES))
+        os.fsync(file)
+        pipe.send(None)
+        position = 0
+        while not pipe.poll():
+            os.pwrite(file.fileno(), PAGE, position)
+            position = (position + len(PAGE)) % SYNCED_BYTES
+            began = time.monotonic()
+            os.fdatasync(file)
+            longest_s = max(longest_s, time.monotonic() - began)
+            time.sleep(PAUSE_S)
+    pipe.send(longest_s)
+
+
 def list_jobs(uri: str, pipe: Connection) -> None:
     """Lists jobs until the other end sends something; sends None at the end."""
     with Client(uri) as client:
@@ -130,11 +156,11 @@ def list_jobs(uri: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def beside(work: Callable[[str, Connection], None], uri: str) -> Iterator[list[Any]]:
-    """Runs a client in another process meanwhile; the list has what it sends at its end."""
+def beside(work: Callable[[str, Connection], None], argument: str) -> Iterator[list[Any]]:
+    """Works in another process meanwhile; the list has what it sends at its end."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
-    process = spawn.Process(target=work, args=(uri, there))
+    process = spawn.Process(target=work, args=(argument, there))
     process.start()
     # The child has its own: a read ends when the child does.
     there.close()
@@ -146,13 +172,17 @@ def beside(work: Callable[[str, Connection], None], uri: str) -> Iterator[list[A
     process.join()
 
 
-def observed(uri: str, call: Callable[[], object]) -> Pings:
-    """Calls a function while one process pings and another one lists."""
-    with beside(list_jobs, uri), beside(ping, uri) as sent:
+def observed(uri: str, path: Path, call: Callable[[], object]) -> tuple[Pings, float]:
+    """Calls a function while one process pings, another one lists, and a third one syncs a file.
+
+    Returns the pings, and the seconds of the longest sync.
+    """
+    with beside(list_jobs, uri), beside(sync, str(path)) as syncs, beside(ping, uri) as sent:
         call()
-    (pings,) = sent
+    (pings,), (sync_s,) = sent, syncs
     assert isinstance(pings, Pings)
-    return pings
+    assert isinstance(sync_s, float)
+    return pings, sync_s
 
 
 Histograms = dict[str, dict[str, Any]]
@@ -260,13 +290,16 @@ class Soak:
 
         before = durations(client)
         clear_peak_memory(pid)
-        times, late_s = observed(self.uri, pass_through)
+        synced = self.state.with_name(f"{self.state.name}.synced")
+        (times, late_s), sync_s = observed(self.uri, synced, pass_through)
+        synced.unlink()
         self.done += count
         peak = peak_memory(pid) / 1e6
         if max(times) * 1e3 > MAX_PING_MS:
             print(
-                f"{self.done} jobs: longest ping {max(times) * 1e3:.0f} ms, the process that pings "
-                f"was late by {late_s * 1e3:.0f} ms; at most, in ms: "
+                f"{self.done} jobs: longest ping {max(times) * 1e3:.0f} ms, longest sync of "
+                f"another file {sync_s * 1e3:.0f} ms, the process that pings was late by "
+                f"{late_s * 1e3:.0f} ms; at most, in ms: "
                 f"{longest(before, durations(client))}",
                 file=sys.stderr,
                 flush=True,
@@ -277,7 +310,7 @@ class Soak:
         # A ping waits for one slice of the job manager or for two, about as many each: the median
         # would be now the one, now the other.
         ping_s = statistics.quantiles(times, n=10, method="inclusive")[-1]
-        pings = (ping_s * 1e3, max(times) * 1e3)
+        pings = (ping_s * 1e3, max(times) * 1e3, sync_s * 1e3)
         self.samples.append((self.done, memory, peak, descriptors, disk, *pings))
         self.pids.append(pid)
 
@@ -298,11 +331,9 @@ class Soak:
         for index, series in enumerate(SERIES, 1):
             values = [sample[index] for sample in samples]
             for number, rounds_of_process in enumerate(flat_since, 1):
-                judged = judge(
-                    series,
-                    [sample[0] for sample in rounds_of_process],
-                    [sample[index] for sample in rounds_of_process],
-                )
+                if series == LONGEST_SYNC:
+                    continue
+                judged = judge(series, index, rounds_of_process)
                 is_flat &= judged.is_met
                 verdict = "met" if judged.is_met else "missed"
                 print(
@@ -332,12 +363,15 @@ class Verdict(NamedTuple):
     is_met: bool
 
 
-def judge(series: str, jobs: list[float], values: list[float]) -> Verdict:
-    """Judges the samples of a series, by their numbers of jobs."""
+def judge(series: str, index: int, samples: list[tuple[float, ...]]) -> Verdict:
+    """Judges a series, which has this index in the samples."""
+    values = [sample[index] for sample in samples]
     if series == LONGEST_PING:
-        longest = max(values)
-        return Verdict(f"{longest:,.2f}", f"at most {MAX_PING_MS:g}", longest <= MAX_PING_MS)
-    start, end = ends_of_line(jobs, values)
+        # The longest sync is that of the same round, the last value of its sample.
+        without = max(sample[index] - sample[-1] for sample in samples)
+        figure = f"{max(values):,.2f}, {max(0.0, without):,.2f} without a sync"
+        return Verdict(figure, f"at most {MAX_PING_MS:g} without it", without <= MAX_PING_MS)
+    start, end = ends_of_line([sample[0] for sample in samples], values)
     bound = max(MAX_GROWTH * start, FLOORS[series])
     figure = f"{start:,.2f} to {end:,.2f}"
     return Verdict(figure, f"at most {start + bound:,.2f}", end - start <= bound)

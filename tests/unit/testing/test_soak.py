@@ -44,15 +44,24 @@ def growing(start, end):
     ],
 )
 def test_a_series_is_judged_by_its_slope(judge, series, start, end, is_met):
-    assert judge(series, JOBS, growing(start, end)).is_met == is_met
+    samples = list(zip(JOBS, growing(start, end), strict=True))
+    assert judge(series, 1, samples).is_met == is_met
 
 
-def test_one_long_ping_is_too_long(judge):
-    pings = [20.0] * len(JOBS)
-    assert judge("longest_ping_ms", JOBS, pings) == ("20.00", "at most 50", True)
-    pings[40] = 50.5
-    assert judge("longest_ping_ms", JOBS, pings) == ("50.50", "at most 50", False)
+def test_one_long_ping_is_too_long_unless_a_sync_of_its_round_was(judge):
+    samples = [(jobs, 20.0, 3.0) for jobs in JOBS]
+    bound = "at most 50 without it"
+    figure = "20.00, 17.00 without a sync"
+    assert judge("longest_ping_ms", 1, samples) == (figure, bound, True)
+    samples[40] = (JOBS[40], 53.5, 3.0)
+    figure = "53.50, 50.50 without a sync"
+    assert judge("longest_ping_ms", 1, samples) == (figure, bound, False)
+    samples[40] = (JOBS[40], 53.5, 53.0)
+    # A long sync of another round tells nothing.
+    samples[41] = (JOBS[41], 60.0, 3.0)
+    figure = "60.00, 57.00 without a sync"
+    assert judge("longest_ping_ms", 1, samples) == (figure, bound, False)
 
 
 def test_a_single_sample_has_no_slope(judge):
-    assert judge("memory_mb", [1.0], [80.0]) == ("80.00 to 80.00", "at most 84.00", True)
+    assert judge("memory_mb", 1, [(1.0, 80.0)]) == ("80.00 to 80.00", "at most 84.00", True)
