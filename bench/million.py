@@ -216,6 +216,7 @@ def measure_pages(client: Client, uri: str, jobs: int) -> None:
         ("by any other name", by_other_name, "state", 0),
         ("by the time of submission", by_submission, "state", 0),
         ("by an unused node, whose rows are read", by_host, "state", 0),
+        ("by an unused node, newest first", by_host, "newest", 0),
     ]:
         with pinging(uri) as times:
             began = time.perf_counter()

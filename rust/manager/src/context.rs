@@ -318,31 +318,37 @@ impl Context {
     }
 
     /// Has an inactive job in memory for the rest of this call, if there is one with this id. To be called before the job
-    /// is looked up by an id that may be of any age.
-    pub(crate) fn load(&mut self, id: JobId) {
+    /// is looked up by an id that may be of any age. Returns the number of bytes of text that were read.
+    pub(crate) fn load(&mut self, id: JobId) -> usize {
         if self.jobs.is_in_memory(id) {
-            return;
+            return 0;
         }
         let Some(stored) = self.stored_job(id) else {
-            return;
+            return 0;
         };
-        if let Some(jobspec) = self.jobspec_of_inactive(stored.spec)
-            && let Some(record) = inactive_record(&stored, &jobspec.spec)
-        {
+        let texts = [stored.r.as_deref(), stored.common_events.as_deref()];
+        let texts = texts.map(|text| text.map_or(0, str::len));
+        let bytes = texts.iter().sum::<usize>() + stored.own_events.len();
+        let Some((jobspec, jobspec_bytes)) = self.jobspec_of_inactive(stored.spec) else {
+            return bytes;
+        };
+        if let Some(record) = inactive_record(&stored, &jobspec.spec) {
             let requested = Arc::clone(&jobspec.requested);
             let dialogue = Dialogue::resume(&record, requested, StoredStart::Unmarked);
             self.jobs.insert_loaded(record, dialogue);
         }
+        bytes + jobspec_bytes
     }
 
-    /// The jobspec of an inactive job in the store; often it is that of the one before.
-    pub(crate) fn jobspec_of_inactive(&mut self, key: i64) -> Option<Stored> {
+    /// The jobspec of an inactive job in the store, and the number of bytes of text that were read: often it is that of the
+    /// one before.
+    pub(crate) fn jobspec_of_inactive(&mut self, key: i64) -> Option<(Stored, usize)> {
         if let Some(last) = self.jobspecs.read_last(key) {
-            return Some(last.clone());
+            return Some((last.clone(), 0));
         }
-        let read = self.read_jobspec(key)?;
+        let (read, bytes) = self.read_jobspec_and_size(key)?;
         self.jobspecs.set_read_last(&read);
-        Some(read)
+        Some((read, bytes))
     }
 
     /// The row of a job in the store; `None` if there is none, or if it cannot be read.
@@ -410,12 +416,17 @@ impl Context {
     }
 
     pub(crate) fn read_jobspec(&self, key: i64) -> Option<Stored> {
+        self.read_jobspec_and_size(key).map(|(stored, _)| stored)
+    }
+
+    fn read_jobspec_and_size(&self, key: i64) -> Option<(Stored, usize)> {
         let text = self.read_undamaged(|store| store.jobspec(key))?;
         let jobspec = Jobspec::from_json(&text).ok()?;
-        Some(Stored {
+        let stored = Stored {
             spec: Arc::new(Spec::new(key, &jobspec)),
             requested: Arc::new(RequestedResources::of(&jobspec)),
-        })
+        };
+        Some((stored, text.len()))
     }
 
     /// Reads what is absent if it is damaged.

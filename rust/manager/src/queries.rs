@@ -19,6 +19,7 @@ pub(crate) mod kvs;
 pub(crate) mod row;
 mod selection;
 mod shell_options;
+mod slice_budget;
 mod tree;
 pub(crate) mod usage;
 pub(crate) mod watch;

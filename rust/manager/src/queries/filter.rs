@@ -214,8 +214,19 @@ impl Filter {
         }
     }
 
-    /// Whether an inactive job satisfies the filter, as far as its row and jobspec tell; `None` if its events are to be read.
-    pub(crate) fn matches_row(&self, id: JobId, row: &JobRow, spec: &Spec) -> Option<bool> {
+    /// Whether it has conditions on the jobspec.
+    pub(crate) fn needs_jobspec(&self) -> bool {
+        match self {
+            Self::And(filters) | Self::Or(filters) | Self::Not(filters) => {
+                filters.iter().any(Self::needs_jobspec)
+            }
+            _ => matches!(self, Self::Names(..) | Self::Queues(..)),
+        }
+    }
+
+    /// Whether an inactive job satisfies the filter, as far as its row tells, and its jobspec if that was read; `None` if more
+    /// of it is to be read.
+    pub(crate) fn matches_row(&self, id: JobId, row: &JobRow, spec: Option<&Spec>) -> Option<bool> {
         let r = row.r.as_deref();
         let r = r.and_then(|r| ResourceSet::from_json(r).ok());
         // Without R it has not run; with R it may have run.
@@ -225,11 +236,11 @@ impl Filter {
         };
         self.decide(&|condition| match condition {
             Self::Users(users) => Some(users.contains(&u64::from(row.userid))),
-            Self::Names(names, _) => Some(names.contains(&*spec.name_of(id))),
-            Self::Queues(queues) => {
+            Self::Names(names, _) => spec.map(|spec| names.contains(&*spec.name_of(id))),
+            Self::Queues(queues) => spec.map(|spec| {
                 let queue = spec.queue.as_ref();
-                Some(queue.is_some_and(|queue| queues.contains(queue)))
-            }
+                queue.is_some_and(|queue| queues.contains(queue))
+            }),
             Self::States(mask) => Some(mask & State::Inactive.bit() != 0),
             Self::Hosts(hosts, _) => is_without(&|r| r.has_any_host(hosts)),
             Self::Ranks(ranks, _) => is_without(&|r| !r.ranks().intersection(ranks).is_empty()),

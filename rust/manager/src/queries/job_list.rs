@@ -14,10 +14,11 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
-use super::criteria::{Criteria, Effort};
+use super::criteria::Criteria;
 use super::filter::Filter;
 use super::row::{Attrs, Rows};
-use super::selection::{Part, SelectedJob, Smallest};
+use super::selection::{NewestStep, SelectedJob, Selection, Smallest};
+use super::slice_budget::SliceBudget;
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::Context;
@@ -37,9 +38,9 @@ enum ListingPosition {
     /// The greatest id first, which is not the order of the index of inactive jobs.
     Newest,
     /// The next jobs by id are to be found in the index of inactive jobs and among the jobs in memory.
-    Searching(Part),
-    /// The selected jobs, the greatest id first, and the bound of the next selection if there may be more.
-    Selected(std::vec::IntoIter<SelectedJob>, Option<Bound<JobId>>),
+    Searching(NewestStep),
+    /// The selected jobs, the greatest id first, and the next selection if there may be more.
+    Selected(std::vec::IntoIter<SelectedJob>, Option<Selection>),
     /// The jobs that the request names, and the number of those that were checked: no row is sent unless all exist and
     /// may be listed.
     Unchecked(Vec<JobId>, usize),
@@ -184,15 +185,15 @@ impl Listing {
     }
 
     /// Checks the next jobs that the request names. Returns whether these were all.
-    fn check(&mut self, cx: &mut Context, effort: &mut Effort) -> Result<bool, RequestError> {
+    fn check(&mut self, cx: &mut Context, budget: &mut SliceBudget) -> Result<bool, RequestError> {
         let ListingPosition::Unchecked(ids, checked) = &mut self.position else {
             return Ok(true);
         };
         while let Some(id) = ids.get(*checked) {
-            if effort.is_spent() {
+            if budget.is_spent() {
                 return Ok(false);
             }
-            effort.spend_look(cx, *id, &self.criteria);
+            budget.load_job(cx, *id, &self.criteria);
             self.criteria.visible.known(cx, *id)?;
             *checked += 1;
         }
@@ -205,9 +206,9 @@ impl Listing {
         &mut self,
         cx: &mut Context,
         census: &Census,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
     ) -> Result<ListingPart, RequestError> {
-        if !self.check(cx, effort)? {
+        if !self.check(cx, budget)? {
             let (rows, is_last) = (Rows::default(), false);
             return Ok(ListingPart { rows, is_last });
         }
@@ -222,7 +223,7 @@ impl Listing {
                     let ids = ids.into_iter();
                     let ids = ids.inspect(|id| *below = Bound::Excluded(*id));
                     let ids = ids.map(|id| (id, None));
-                    if self.take_rows(cx, ids, effort, &mut rows) && self.left > 0 && !is_end {
+                    if self.take_rows(cx, ids, budget, &mut rows) && self.left > 0 && !is_end {
                         continue;
                     }
                     self.left == 0 || is_end
@@ -230,16 +231,16 @@ impl Listing {
                 // A job may have been purged meanwhile.
                 ListingPosition::Unchecked(..) | ListingPosition::Newest => true,
                 ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
-                    self.take_rows(cx, ids.map(|id| (id, None)), effort, &mut rows)
+                    self.take_rows(cx, ids.map(|id| (id, None)), budget, &mut rows)
                 }
-                ListingPosition::Searching(part) => {
-                    part.advance(&self.criteria, &cx.jobs, census, effort)
+                ListingPosition::Searching(step) => {
+                    step.advance(&self.criteria, &cx.jobs, census, budget)
                 }
                 ListingPosition::Selected(jobs, _) => {
                     let jobs = jobs.map(|job| (job.id.0, job.is_certain.then_some(true)));
-                    self.take_rows(cx, jobs, effort, &mut rows)
+                    self.take_rows(cx, jobs, budget, &mut rows)
                 }
-                ListingPosition::Ordering(order) => self.order(order, &cx.jobs, census, effort),
+                ListingPosition::Ordering(order) => self.order(order, &cx.jobs, census, budget),
                 ListingPosition::Inactive(next) => {
                     let since = EventTime::new(self.criteria.since);
                     let ended = census.inactive().before(*next);
@@ -250,7 +251,7 @@ impl Listing {
                         let shown = criteria.shows_ended(job, submitted, census);
                         (job.end().1, shown)
                     });
-                    self.take_rows(cx, ended, effort, &mut rows)
+                    self.take_rows(cx, ended, budget, &mut rows)
                 }
             };
             if !is_complete {
@@ -264,17 +265,22 @@ impl Listing {
                     ListingPosition::Inactive(None)
                 }
                 ListingPosition::Newest => {
-                    ListingPosition::Searching(Part::first(self.skip, &cx.jobs, census))
+                    let first = NewestStep::first(self.skip, self.left, &cx.jobs);
+                    ListingPosition::Searching(first)
                 }
-                ListingPosition::Searching(Part::Counted(counts)) => {
-                    ListingPosition::Searching(counts.into_part(&mut self.skip, census))
+                ListingPosition::Searching(NewestStep::Count(counts)) => {
+                    let Some(next) = counts.into_step(&mut self.skip, self.left) else {
+                        let is_last = true;
+                        return Ok(ListingPart { rows, is_last });
+                    };
+                    ListingPosition::Searching(next)
                 }
-                ListingPosition::Searching(Part::Selected(selection)) => {
+                ListingPosition::Searching(NewestStep::Select(selection)) => {
                     let (jobs, next) = selection.into_jobs();
                     ListingPosition::Selected(jobs, next)
                 }
                 ListingPosition::Selected(_, Some(next)) if self.left > 0 => {
-                    ListingPosition::Searching(Part::below(next, census))
+                    ListingPosition::Searching(NewestStep::Select(next))
                 }
                 _ => {
                     let is_last = true;
@@ -303,25 +309,25 @@ impl Listing {
         &mut self,
         cx: &mut Context,
         mut jobs: impl Iterator<Item = (JobId, Option<bool>)>,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
         rows: &mut Rows,
     ) -> bool {
         while self.left > 0 {
-            if effort.is_spent() {
+            if budget.is_spent() {
                 return false;
             }
             let Some((id, is_shown)) = jobs.next() else {
                 break;
             };
             if is_shown == Some(false) || (is_shown == Some(true) && self.skip > 0) {
-                effort.spend_entry(&self.criteria);
+                budget.spend_entry(&self.criteria);
                 self.skip -= usize::from(is_shown == Some(true));
                 continue;
             }
-            if effort.reject_by_row(cx, id, &self.criteria) {
+            if is_shown.is_none() && budget.reject_by_row(cx, id, &self.criteria) {
                 continue;
             }
-            effort.spend_look(cx, id, &self.criteria);
+            budget.load_job(cx, id, &self.criteria);
             if let Some(job) = cx.jobs.get(id).filter(|job| self.criteria.shows(job)) {
                 if self.skip > 0 {
                     self.skip -= 1;
@@ -329,7 +335,7 @@ impl Listing {
                 }
                 rows.push(job, self.attrs);
                 self.left -= 1;
-                effort.rows -= 1;
+                budget.rows -= 1;
             }
         }
         true
@@ -341,22 +347,22 @@ impl Listing {
         order: &mut ActiveOrder,
         jobs: &Jobs,
         census: &Census,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
     ) -> bool {
         let mut left = order.left.unwrap_or_else(|| census.tally(None).active());
         for (id, job) in jobs.range((Bound::Unbounded, order.below)).rev() {
             if left == 0 {
                 break;
             }
-            if effort.is_spent() {
+            if budget.is_spent() {
                 order.left = Some(left);
                 return false;
             }
             order.below = Bound::Excluded(id);
             if job.record.t_run() > 0.0 {
-                effort.spend_job(&self.criteria);
+                budget.spend_job(&self.criteria);
             } else {
-                effort.spend_entry(&self.criteria);
+                budget.spend_entry(&self.criteria);
             }
             if job.record.state() != State::Inactive {
                 left -= 1;
@@ -384,7 +390,7 @@ impl Listings {
         visible: VisibleJobs,
     ) -> Handled {
         let mut listing = Listing::new(cx, request, visible)?;
-        listing.check(cx, &mut Effort::new())?;
+        listing.check(cx, &mut SliceBudget::new())?;
         if !request.message.is_noresponse() {
             self.open.push_back(listing);
         }
@@ -407,14 +413,14 @@ impl Listings {
     /// Sends a slice: a part of the listing that has waited longest and, if that part was its
     /// last, parts of the next listings.
     pub(crate) fn send_slice(&mut self, cx: &mut Context, census: &Census) {
-        let mut effort = Effort::new();
-        while !effort.is_spent() {
+        let mut budget = SliceBudget::new();
+        while !budget.is_spent() {
             let mut open = self.open.iter();
             let index = open.position(|listing| !listing.is_backlogged(cx));
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let ListingPart { rows, is_last } = match listing.read_rows(cx, census, &mut effort) {
+            let ListingPart { rows, is_last } = match listing.read_rows(cx, census, &mut budget) {
                 Ok(part) => part,
                 Err(error) => {
                     cx.reject(&listing.request, &error);

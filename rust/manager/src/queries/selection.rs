@@ -1,28 +1,37 @@
-//! The jobs that a listing shows newest first: the index of inactive jobs is in the order of their ends.
+//! The jobs of a listing in the order `newest`.
 //!
-//! Each page examines all entries of the index some times: to count the jobs to skip by ranges of ids (`IdCounts`), and
-//! to select the jobs after these (`Selection`).
+//! The order `newest` is that of ids, descending; the index is sorted by end. A page takes two or three passes over the
+//! index to count the jobs to skip (`IdCounts`), and one or more to select its jobs (`Selection`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::ops::{Bound, RangeBounds};
 
 use penstock_jobspec::job_id::JobId;
 
-use super::criteria::{Criteria, Effort};
+use super::criteria::Criteria;
+use super::slice_budget::SliceBudget;
 use crate::census::Census;
 use crate::ended::End;
 use crate::event::EventTime;
 use crate::jobs::Jobs;
 use crate::state::State;
 
-/// The number of jobs that a listing selects at a time, before it reads them. Few in debug builds, whose tests have few
-/// jobs.
-const SELECTED_JOBS: usize = if cfg!(debug_assertions) { 8 } else { 20_000 };
+/// The least and the greatest number of jobs in the first selection of a page. If many of them turn out not to be shown, the
+/// next selections have more.
+const FIRST_SELECTION_RANGE: (usize, usize) = (8, 20_000);
+/// The greatest number of jobs in a selection.
+const MAX_SELECTED_JOBS: usize = 1 << 18;
+/// The greatest number of jobs to skip that are selected, not counted. Few in debug builds, whose tests have few jobs.
+const MAX_UNCOUNTED_JOBS: usize = if cfg!(debug_assertions) { 8 } else { 20_000 };
 /// Ids are counted in 2 to the power of this many ranges.
 const RANGE_BITS: u32 = if cfg!(debug_assertions) { 10 } else { 16 };
 
-/// The place that tells whether a listing shows a job.
+/// The id before one, if there is one.
+fn predecessor(id: JobId) -> Option<JobId> {
+    id.get().checked_sub(1).map(JobId::new)
+}
+
+/// The source of the decision that a listing shows a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobSource {
     /// It is shown as it is in memory.
@@ -34,30 +43,68 @@ enum JobSource {
 }
 
 /// The jobs with ids in a range that are still to be examined: first those in memory, then the index of inactive jobs.
-/// A job that ends meanwhile is among the former.
 #[derive(Debug)]
 struct Scan {
-    ids: (Bound<JobId>, Bound<JobId>),
-    /// The jobs in memory that are still to be examined; `None` if all have been.
-    in_memory: Option<Bound<JobId>>,
-    /// The last entry of the index at the begin. Jobs of later entries are in memory.
-    newest: Option<End>,
+    first: JobId,
+    last: JobId,
+    /// The greatest id in memory that is still to be examined; `None` if there is none.
+    in_memory: Option<JobId>,
+    /// For each slice of the scan of memory, the last entry of the index, and `in_memory` after it.
+    progress: Vec<(Option<End>, Option<JobId>)>,
     /// The last entry that was examined.
-    ended: Option<End>,
+    last_examined: Option<End>,
     /// Jobs that were found in memory and may be in the index.
-    inactive: BTreeSet<JobId>,
+    inactive_in_memory: BTreeSet<JobId>,
 }
 
 impl Scan {
-    fn new(first: Bound<JobId>, below: Bound<JobId>, census: &Census) -> Self {
-        let newest = census.inactive().before(None).next();
+    fn new(first: JobId, last: JobId) -> Self {
         Self {
-            ids: (first, below),
-            in_memory: Some(below),
-            newest: newest.map(|(job, _)| job.end()),
-            ended: None,
-            inactive: BTreeSet::new(),
+            first,
+            last,
+            in_memory: Some(last),
+            progress: Vec::new(),
+            last_examined: None,
+            inactive_in_memory: BTreeSet::new(),
         }
+    }
+
+    /// Examines the next jobs in memory until `found` returns false. Returns whether it is done with them.
+    fn advance_in_memory(
+        &mut self,
+        criteria: &Criteria,
+        jobs: &Jobs,
+        budget: &mut SliceBudget,
+        found: &mut impl FnMut(JobId, JobSource) -> bool,
+    ) -> bool {
+        let Some(last) = self.in_memory.filter(|last| *last >= self.first) else {
+            self.in_memory = None;
+            return true;
+        };
+        for (id, job) in jobs.range(self.first..=last).rev() {
+            if budget.is_spent() {
+                return false;
+            }
+            budget.spend_job(criteria);
+            self.in_memory = predecessor(id);
+            if job.record.state() == State::Inactive {
+                self.inactive_in_memory.insert(id);
+            }
+            if criteria.shows(job) && !found(id, JobSource::Memory) {
+                break;
+            }
+        }
+        self.in_memory = None;
+        true
+    }
+
+    /// Whether a job was in memory when it was examined, and ended after that.
+    fn has_ended_since(&self, end: End) -> bool {
+        let before = self
+            .progress
+            .partition_point(|(newest, _)| *newest < Some(end));
+        let slice = before.checked_sub(1).and_then(|at| self.progress.get(at));
+        slice.is_some_and(|(_, left)| left.is_none_or(|left| end.1 > left))
     }
 
     /// Examines the next jobs, those in memory until `found` returns false. Returns whether all have been examined.
@@ -66,40 +113,36 @@ impl Scan {
         criteria: &Criteria,
         jobs: &Jobs,
         census: &Census,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
         mut found: impl FnMut(JobId, JobSource) -> bool,
     ) -> bool {
-        if let Some(below) = self.in_memory {
-            for (id, job) in jobs.range((self.ids.0, below)).rev() {
-                if effort.is_spent() {
-                    return false;
-                }
-                effort.spend_job(criteria);
-                self.in_memory = Some(Bound::Excluded(id));
-                if job.record.state() == State::Inactive {
-                    self.inactive.insert(id);
-                }
-                if criteria.shows(job) && !found(id, JobSource::Memory) {
-                    break;
-                }
-            }
-            self.in_memory = None;
-        }
-        let since = EventTime::new(criteria.since);
-        for (job, submitted) in census.inactive().before(self.ended) {
-            if effort.is_spent() {
+        if self.in_memory.is_some() {
+            let is_done = self.advance_in_memory(criteria, jobs, budget, &mut found);
+            let newest = census.inactive().before(None).next();
+            let newest = newest.map(|(job, _)| job.end());
+            self.progress.push((newest, self.in_memory));
+            if !is_done {
                 return false;
             }
-            effort.spend_entry(criteria);
+        }
+        let since = EventTime::new(criteria.since);
+        for (job, submission) in census.inactive().before(self.last_examined) {
+            if budget.is_spent() {
+                return false;
+            }
+            budget.spend_entry(criteria);
             let (end, id) = job.end();
             if end < since {
                 break;
             }
-            self.ended = Some(job.end());
-            if !self.ids.contains(&id) || self.newest < self.ended || self.inactive.contains(&id) {
+            self.last_examined = Some(job.end());
+            if !(self.first..=self.last).contains(&id)
+                || self.has_ended_since(job.end())
+                || self.inactive_in_memory.contains(&id)
+            {
                 continue;
             }
-            match criteria.shows_ended(job, submitted, census) {
+            match criteria.shows_ended(job, submission, census) {
                 Some(false) => {}
                 Some(true) => _ = found(id, JobSource::Index),
                 None => _ = found(id, JobSource::Store),
@@ -113,8 +156,6 @@ impl Scan {
 #[derive(Debug)]
 pub(super) struct IdCounts {
     scan: Scan,
-    /// The first id of the first range.
-    first: JobId,
     /// Each range has 2 to the power of this many ids.
     bits: u32,
     /// `None` if jobs are to be read.
@@ -122,14 +163,10 @@ pub(super) struct IdCounts {
 }
 
 impl IdCounts {
-    fn new(first: JobId, id_bits: u32, census: &Census) -> Self {
-        let after = first
-            .get()
-            .checked_add(1_u64.checked_shl(id_bits).unwrap_or(0));
-        let below = after.map_or(Bound::Unbounded, |id| Bound::Excluded(JobId::new(id)));
+    /// Counts of the ids from `first` to `last`, which differ in the last `id_bits` bits.
+    fn new(first: JobId, last: JobId, id_bits: u32) -> Self {
         Self {
-            scan: Scan::new(Bound::Included(first), below, census),
-            first,
+            scan: Scan::new(first, last),
             bits: id_bits.saturating_sub(RANGE_BITS),
             shown: vec![Some(0); 1 << id_bits.min(RANGE_BITS)],
         }
@@ -140,11 +177,11 @@ impl IdCounts {
         criteria: &Criteria,
         jobs: &Jobs,
         census: &Census,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
     ) -> bool {
-        let (first, bits, shown) = (self.first.get(), self.bits, &mut self.shown);
+        let (first, bits, shown) = (self.scan.first.get(), self.bits, &mut self.shown);
         self.scan
-            .advance(criteria, jobs, census, effort, |id, source| {
+            .advance(criteria, jobs, census, budget, |id, source| {
                 let range = usize::try_from((id.get() - first) >> bits).unwrap_or(usize::MAX);
                 if let Some(count) = shown.get_mut(range) {
                     let counted = count.filter(|_| source != JobSource::Store);
@@ -154,39 +191,47 @@ impl IdCounts {
             })
     }
 
-    /// The part of a page that begins after some more jobs: the range of its first job, from which on jobs are counted
-    /// again or selected. Subtracts the jobs before that range.
-    pub(super) fn into_part(self, skip: &mut usize, census: &Census) -> Part {
+    /// Subtracts from `skip` the jobs of all ranges before the one with the page's first job. Returns the next part: a
+    /// finer count of that range, or the selection from its end.
+    pub(super) fn into_step(self, skip: &mut usize, left: usize) -> Option<NewestStep> {
         for (range, count) in self.shown.iter().enumerate().rev() {
             let jobs = count.and_then(|count| usize::try_from(count).ok());
-            if let Some(left) = jobs.and_then(|jobs| skip.checked_sub(jobs)) {
-                *skip = left;
+            if let Some(rest) = jobs.and_then(|jobs| skip.checked_sub(jobs)) {
+                *skip = rest;
                 continue;
             }
-            let first = JobId::new(self.first.get() + ((range as u64) << self.bits));
-            if jobs.is_some() && *skip > SELECTED_JOBS && self.bits > 0 {
-                return Part::Counted(Self::new(first, self.bits, census));
+            let first = self.scan.first.get() + ((range as u64) << self.bits);
+            let last = first.saturating_add((1 << self.bits) - 1);
+            let last = JobId::new(last).min(self.scan.last);
+            if jobs.is_some() && *skip > MAX_UNCOUNTED_JOBS && self.bits > 0 {
+                let counts = Self::new(JobId::new(first), last, self.bits);
+                return Some(NewestStep::Count(counts));
             }
-            let after = JobId::new(first.get().saturating_add(1 << self.bits));
-            return Part::below(Bound::Excluded(after), census);
+            return Some(NewestStep::Select(Selection::first(last, *skip, left)));
         }
-        Part::below(Bound::Excluded(self.first), census)
+        let last = predecessor(self.scan.first)?;
+        Some(NewestStep::Select(Selection::first(last, *skip, left)))
     }
 }
 
-/// The jobs that are examined together, after those with greater ids.
+/// A step of the search for the jobs of a page.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum NewestStep {
     /// The jobs to skip are to be counted.
-    Counted(IdCounts),
+    Count(IdCounts),
     /// The next jobs by id are to be selected.
-    Selected(Selection),
+    Select(Selection),
 }
 
-impl Part {
-    /// The jobs below a bound.
-    pub(super) fn below(below: Bound<JobId>, census: &Census) -> Self {
-        Self::Selected(Selection::new(below, census))
+impl NewestStep {
+    /// The first step for a page of `left` jobs after `skip` others. Jobs that are submitted later are not listed.
+    pub(super) fn first(skip: usize, left: usize, jobs: &Jobs) -> Self {
+        let last = jobs.greatest_id();
+        if skip <= MAX_UNCOUNTED_JOBS {
+            return Self::Select(Selection::first(last, skip, left));
+        }
+        let bits = u64::BITS - last.get().leading_zeros();
+        Self::Count(IdCounts::new(JobId::default(), last, bits))
     }
 
     /// Examines the next jobs. Returns whether these were all.
@@ -195,21 +240,12 @@ impl Part {
         criteria: &Criteria,
         jobs: &Jobs,
         census: &Census,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
     ) -> bool {
         match self {
-            Self::Counted(counts) => counts.advance(criteria, jobs, census, effort),
-            Self::Selected(selection) => selection.advance(criteria, jobs, census, effort),
+            Self::Count(counts) => counts.advance(criteria, jobs, census, budget),
+            Self::Select(selection) => selection.advance(criteria, jobs, census, budget),
         }
-    }
-
-    /// The first part of a page that begins after some jobs.
-    pub(super) fn first(skip: usize, jobs: &Jobs, census: &Census) -> Self {
-        if skip <= SELECTED_JOBS {
-            return Self::below(Bound::Unbounded, census);
-        }
-        let bits = u64::BITS - jobs.greatest_id().get().leading_zeros();
-        Self::Counted(IdCounts::new(JobId::default(), bits, census))
     }
 }
 
@@ -221,7 +257,8 @@ pub(super) struct SelectedJob {
     pub(super) is_certain: bool,
 }
 
-/// The jobs with the greatest ids below a bound that a listing may show. Every inactive job is looked at, but not read.
+/// The jobs with the greatest ids up to one that a listing may show. Every index entry is examined; no job is read from the
+/// store.
 #[derive(Debug)]
 pub(super) struct Selection {
     scan: Scan,
@@ -229,11 +266,17 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    fn new(below: Bound<JobId>, census: &Census) -> Self {
+    fn new(last: JobId, limit: usize) -> Self {
         Self {
-            scan: Scan::new(Bound::Unbounded, below, census),
-            jobs: Smallest::new(SELECTED_JOBS),
+            scan: Scan::new(JobId::default(), last),
+            jobs: Smallest::new(limit),
         }
+    }
+
+    /// The first selection for a page of `left` jobs after `skip` others.
+    fn first(last: JobId, skip: usize, left: usize) -> Self {
+        let (min, max) = FIRST_SELECTION_RANGE;
+        Self::new(last, left.saturating_add(skip).clamp(min, max))
     }
 
     fn advance(
@@ -241,22 +284,26 @@ impl Selection {
         criteria: &Criteria,
         jobs: &Jobs,
         census: &Census,
-        effort: &mut Effort,
+        budget: &mut SliceBudget,
     ) -> bool {
         let selected = &mut self.jobs;
         self.scan
-            .advance(criteria, jobs, census, effort, |id, source| {
+            .advance(criteria, jobs, census, budget, |id, source| {
                 let (id, is_certain) = (Reverse(id), source == JobSource::Index);
                 selected.add(SelectedJob { id, is_certain });
                 !selected.is_full()
             })
     }
 
-    /// The selected jobs, the greatest id first, and the bound of the next selection if there may be more.
-    pub(super) fn into_jobs(self) -> (std::vec::IntoIter<SelectedJob>, Option<Bound<JobId>>) {
-        let jobs: Vec<SelectedJob> = self.jobs.sorted().collect();
-        let next = jobs.last().filter(|_| jobs.len() >= SELECTED_JOBS);
-        let next = next.map(|job| Bound::Excluded(job.id.0));
+    /// The selected jobs, the greatest id first, and the next selection, of twice as many, if there may be more.
+    pub(super) fn into_jobs(self) -> (std::vec::IntoIter<SelectedJob>, Option<Self>) {
+        let limit = self.jobs.limit;
+        let mut jobs: Vec<SelectedJob> = self.jobs.sorted().collect();
+        let next = jobs.last().filter(|_| jobs.len() >= limit);
+        let next = next.and_then(|job| predecessor(job.id.0));
+        let next = next.map(|last| Self::new(last, (2 * limit).min(MAX_SELECTED_JOBS)));
+        // A job that ended meanwhile while the clock was set back has been found twice.
+        jobs.dedup_by_key(|job| job.id);
         (jobs.into_iter(), next)
     }
 }
