@@ -191,7 +191,7 @@ fn value_faults(store: &Store, promises: &Promises) -> Vec<String> {
 fn jobs_by_name(store: &Store) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for job in store.jobs().unwrap_or_default().records {
-        let Ok(Some(text)) = store.jobspec(job.spec) else {
+        let Ok(Some(text)) = store.jobspec(job.row.spec) else {
             continue;
         };
         let jobspec: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -400,7 +400,7 @@ impl World {
                     let has_allocation = events(&job.eventlog())
                         .iter()
                         .any(|event| event.name == "alloc");
-                    if !has_allocation || job.r.is_none() {
+                    if !has_allocation || job.row.r.is_none() {
                         violations.push(Violation::new(
                             "start-without-r",
                             format!("job {id} has run, and has no R in the store"),

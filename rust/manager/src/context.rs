@@ -269,9 +269,9 @@ impl Context {
 
     /// Adds a job of the manager's own, whose id is allotted already, with its `submit` event.
     pub(crate) fn add_job(&mut self, id: JobId, userid: u32, stored: &Stored, submit: &Event) {
-        let (now, key) = (self.now, stored.spec.key);
+        let (t_submit, key) = (submit.timestamp, stored.spec.key);
         self.storage
-            .run(|store| store.add_job(id, userid, now, key));
+            .run(|store| store.add_job(id, userid, t_submit, key));
         let record = Record::new(id, userid, Arc::clone(&stored.spec));
         let dialogue = Dialogue::new(Arc::clone(&stored.requested));
         self.jobs.insert(record, dialogue);
@@ -326,10 +326,10 @@ impl Context {
         let Some(stored) = self.stored_job(id) else {
             return 0;
         };
-        let texts = [stored.r.as_deref(), stored.common_events.as_deref()];
+        let texts = [stored.row.r.as_deref(), stored.common_events.as_deref()];
         let texts = texts.map(|text| text.map_or(0, str::len));
         let bytes = texts.iter().sum::<usize>() + stored.own_events.len();
-        let Some((jobspec, jobspec_bytes)) = self.jobspec_of_inactive(stored.spec) else {
+        let Some((jobspec, jobspec_bytes)) = self.jobspec_of_inactive(stored.row.spec) else {
             return bytes;
         };
         if let Some(record) = inactive_record(&stored, &jobspec.spec) {
@@ -362,7 +362,7 @@ impl Context {
             return self.jobs.record(id).map(Cow::Borrowed);
         }
         let stored = self.stored_job(id)?;
-        let jobspec = self.read_jobspec(stored.spec)?;
+        let jobspec = self.read_jobspec(stored.row.spec)?;
         inactive_record(&stored, &jobspec.spec).map(Cow::Owned)
     }
 
@@ -830,6 +830,7 @@ impl Context {
 /// The facts of a stored job if it is inactive: an active one that is not in memory could not be restored.
 fn inactive_record(stored: &JobRecord, spec: &Arc<Spec>) -> Option<Record> {
     let r = stored
+        .row
         .r
         .as_deref()
         .and_then(|r| ResourceSet::from_json(r).ok());
@@ -838,7 +839,7 @@ fn inactive_record(stored: &JobRecord, spec: &Arc<Spec>) -> Option<Record> {
     let eventlog = stored.eventlog();
     let record = Record::replay(
         stored.id,
-        stored.userid,
+        stored.row.userid,
         spec,
         r.as_ref(),
         &eventlog,

@@ -171,18 +171,18 @@ impl Restored {
             for job in read.records.drain(..) {
                 let id = job.id;
                 self.cx.reserve_id(id);
-                let stored = match specs.get(&job.spec) {
+                let stored = match specs.get(&job.row.spec) {
                     Some(stored) => Ok(stored.clone()),
-                    None => self.stored_spec(job.spec)?,
+                    None => self.stored_spec(job.row.spec)?,
                 };
                 let restored = stored.and_then(|stored| {
-                    specs.insert(job.spec, stored.clone());
+                    specs.insert(job.row.spec, stored.clone());
                     self.restore_job(&job, previous.as_ref(), &stored, access)
                 });
                 match restored {
                     Ok(State::Inactive) => {
                         if !self.cx.jobs.is_in_memory(id) {
-                            *evicted.entry(job.spec).or_default() += 1;
+                            *evicted.entry(job.row.spec).or_default() += 1;
                         }
                     }
                     Ok(_) => active.push(id),
@@ -339,7 +339,7 @@ impl Restored {
 
     /// The facts of a job by its events.
     fn replay_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<Record, RestoreFault> {
-        let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
+        let r = job.row.r.as_deref().map(ResourceSet::from_json).transpose();
         let r = r.unwrap_or_else(|error| {
             let id = job.id;
             self.cx.log_line(format!(
@@ -354,7 +354,7 @@ impl Restored {
         let eventlog = job.eventlog();
         Ok(Record::replay(
             job.id,
-            job.userid,
+            job.row.userid,
             spec,
             r.as_ref(),
             &eventlog,
@@ -399,11 +399,11 @@ impl Restored {
 
 /// Whether two jobs without resources have the same owner, jobspec and events.
 fn differs_by_id_alone(one: &JobRecord, other: &JobRecord) -> bool {
-    let facts = |job: &JobRecord| (job.userid, job.spec);
+    let facts = |job: &JobRecord| (job.row.userid, job.row.spec);
     let common = |job: &JobRecord| job.common_events.as_ref().map(Arc::as_ptr);
     facts(one) == facts(other)
-        && one.r.is_none()
-        && other.r.is_none()
+        && one.row.r.is_none()
+        && other.row.r.is_none()
         && common(one) == common(other)
         && one.own_events == other.own_events
 }

@@ -125,7 +125,7 @@ impl ReplayCheck {
 /// difference.
 fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Difference> {
     let stored = cx.read_store(|store| store.job(id));
-    let key = stored.as_ref().map(|stored| stored.spec);
+    let key = stored.as_ref().map(|stored| stored.row.spec);
     let text = key.and_then(|key| cx.read_store(|store| store.jobspec(key)));
     // The next commit reports the failure; until then the store may lack what was written.
     if cx.has_store_failed() {
@@ -145,16 +145,29 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
     };
     let text = text.ok_or(Difference::NoJobspec)?;
     let jobspec = Jobspec::from_json(&text).map_err(Difference::Jobspec)?;
-    let spec = Arc::new(Spec::new(stored.spec, &jobspec));
+    let spec = Arc::new(Spec::new(stored.row.spec, &jobspec));
     let eventlog = stored.eventlog() + jobs.unwritten(id);
     // As at a restart: R that cannot be read is left out.
-    let r = stored.r.and_then(|text| ResourceSet::from_json(&text).ok());
+    let r = stored
+        .row
+        .r
+        .and_then(|text| ResourceSet::from_json(&text).ok());
     let r = r.map(Arc::new);
     let mut requests = Elastic::default();
-    let replayed = Record::replay(id, stored.userid, spec, r.as_ref(), &eventlog, |event| {
-        requests.replay(id, event);
-    });
+    let replayed = Record::replay(
+        id,
+        stored.row.userid,
+        spec,
+        r.as_ref(),
+        &eventlog,
+        |event| {
+            requests.replay(id, event);
+        },
+    );
     let replayed = replayed.map_err(Difference::Eventlog)?;
+    if replayed.t_submit().to_bits() != stored.row.t_submit.to_bits() {
+        return Err(Difference::SubmissionTime { eventlog });
+    }
     let Some(record) = record else {
         return compare_evicted(cx, elastic, &replayed);
     };
@@ -219,6 +232,9 @@ enum Difference {
     NoJobspec,
     Jobspec(penstock_jobspec::Error),
     Eventlog(InvalidEvent),
+    SubmissionTime {
+        eventlog: String,
+    },
     Record {
         eventlog: String,
         replayed: Box<Record>,
@@ -248,6 +264,12 @@ impl fmt::Display for Difference {
             Self::NoJobspec => out.write_str("its jobspec is not in the store"),
             Self::Jobspec(error) => write!(out, "its jobspec: {error}"),
             Self::Eventlog(error) => write!(out, "its eventlog: {error}"),
+            Self::SubmissionTime { eventlog } => {
+                write!(
+                    out,
+                    "its row has another time of submission than\n{eventlog}"
+                )
+            }
             Self::Record {
                 eventlog,
                 replayed,

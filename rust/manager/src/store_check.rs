@@ -40,16 +40,18 @@ pub fn check_jobs(store: &Store) -> Result<Vec<JobProblem>, Error> {
     let mut specs: BTreeMap<i64, Result<Arc<Spec>, String>> = BTreeMap::new();
     let mut problems = Vec::new();
     for job in store.jobs()?.records {
-        let spec = match specs.get(&job.spec) {
+        let spec = match specs.get(&job.row.spec) {
             Some(spec) => spec,
-            None => specs.entry(job.spec).or_insert(read_spec(store, job.spec)?),
+            None => specs
+                .entry(job.row.spec)
+                .or_insert(read_spec(store, job.row.spec)?),
         };
         let id = job.id;
         let replayed = spec.clone().and_then(|spec| replay(&job, spec));
         if let Err(reason) = replayed {
             let effect = ProblemEffect::LeftOut;
             problems.push(JobProblem { id, reason, effect });
-        } else if let Some(Err(error)) = job.r.as_deref().map(ResourceSet::from_json) {
+        } else if let Some(Err(error)) = job.row.r.as_deref().map(ResourceSet::from_json) {
             let effect = ProblemEffect::WithoutResources;
             let reason = format!("its resources are lost: {error}");
             problems.push(JobProblem { id, reason, effect });
@@ -72,11 +74,11 @@ fn read_spec(store: &Store, key: i64) -> Result<Result<Arc<Spec>, String>, Error
 }
 
 fn replay(job: &JobRecord, spec: Arc<Spec>) -> Result<(), String> {
-    let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
+    let r = job.row.r.as_deref().map(ResourceSet::from_json).transpose();
     let r = r.ok().flatten().map(Arc::new);
     Record::replay(
         job.id,
-        job.userid,
+        job.row.userid,
         spec,
         r.as_ref(),
         &job.eventlog(),

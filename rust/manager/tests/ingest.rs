@@ -361,7 +361,7 @@ fn an_added_dependency_is_removed_under_the_same_description() {
 /// The keys of the jobspecs in the store, job by job.
 fn jobspec_keys(bench: &mut Bench) -> Vec<i64> {
     let jobs = bench.manager.store().jobs().unwrap().records;
-    jobs.iter().map(|job| job.spec).collect()
+    jobs.iter().map(|job| job.row.spec).collect()
 }
 
 #[test]

@@ -782,6 +782,30 @@ fn a_row_is_read_only_if_the_index_leaves_the_filter_open() {
     assert!(by_row <= by_index + by_index / 20, "{by_row}, {by_index}");
 }
 
+/// With their events, 30 jobs are read from the store in a slice. The bounds of submissions are those of 512 jobs together.
+#[test]
+fn jobs_that_end_after_one_that_was_long_pending_are_distinguished_by_their_rows() {
+    let mut bench = Bench::new();
+    let oldest = many(&mut bench, 1);
+    bench.now = 5000.0;
+    let all = many(&mut bench, JOBS);
+    cancel_all(&mut bench);
+    for order in ["state", "newest"] {
+        for (limit, expected) in [("<2000", &oldest), ("<1", &vec![])] {
+            let constraint = json!({"and": [{"t_submit": [limit]}, {"states": ["inactive"]}]});
+            let payload = json!({"attrs": ["id"], "constraint": constraint, "order": order});
+            let out = list(&mut bench, "a", &payload);
+            let (found, parts) = rest(&mut bench, out);
+            assert_eq!(found, *expected, "{order} {limit}");
+            assert!(parts <= 10, "{parts}: {order} {limit}");
+        }
+        let t_submit = bench.row(all[0])["t_submit"].as_f64().unwrap();
+        let since = json!({"t_submit": [format!(">={t_submit}")]});
+        let page = page_of(&mut bench, &json!({"constraint": since, "order": order}));
+        assert_eq!(page.len(), 50, "{order}");
+    }
+}
+
 /// A slice has some hundred steps for each job, and a step for some bytes of a jobspec.
 #[test]
 fn a_large_jobspec_is_read_only_if_it_may_decide_and_is_charged_for() {

@@ -226,7 +226,7 @@ fn a_purged_job_is_gone_from_the_store_with_its_jobspec_and_its_id_does_not_come
         [first]
     );
     assert_eq!(store.eventlog(JobId::new(second)).unwrap(), "");
-    let spec = jobs[0].spec;
+    let spec = jobs[0].row.spec;
     assert!(
         store.jobspec(spec).unwrap().is_some(),
         "the other job has it, too"

@@ -223,7 +223,7 @@ fn a_crash_leaves_all_jobs_or_none_and_no_id_is_used_again() {
                 .unwrap()
                 .records
                 .iter()
-                .map(|job| job.spec)
+                .map(|job| job.row.spec)
                 .collect();
             assert_eq!(specs.len(), 4);
             let greatest = specs.last().unwrap() + 1;

@@ -607,7 +607,7 @@ impl Store {
     pub fn job(&self, id: JobId) -> Result<Option<JobRecord>, Error> {
         let read = || {
             let connection = self.database.connection();
-            let query = "SELECT id, userid, spec, r FROM jobs WHERE id = ?";
+            let query = "SELECT userid, t_submit, spec, r FROM jobs WHERE id = ?";
             let mut statement = connection.prepare_cached(query)?;
             let mut rows = statement.query([key(id)])?;
             let Some(row) = rows.next()? else {

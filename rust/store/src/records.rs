@@ -10,17 +10,38 @@ use crate::database::key;
 use crate::ended::{EndedClass, EndedJob, EndedJobs};
 use crate::error::Error;
 
-/// A stored job: its record and its eventlog.
+/// The row of a stored job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JobRecord {
-    /// Job id (FLUID, RFC 19).
-    pub id: JobId,
+pub struct JobRow {
     /// The submitting user.
     pub userid: u32,
+    /// The time of the `submit` event, in seconds since the epoch.
+    pub t_submit: f64,
     /// Key of the jobspec, shared by equal jobs.
     pub spec: i64,
     /// R as committed, if it was.
     pub r: Option<String>,
+}
+
+impl JobRow {
+    /// The row, from a statement whose first columns are `userid`, `t_submit`, `spec` and `r`.
+    fn new(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            userid: row.get(0)?,
+            t_submit: row.get(1)?,
+            spec: row.get(2)?,
+            r: row.get(3)?,
+        })
+    }
+}
+
+/// A stored job: its row and its eventlog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRecord {
+    /// Job id (FLUID, RFC 19).
+    pub id: JobId,
+    /// The row.
+    pub row: JobRow,
     /// The first event lines (RFC 18), if it shares them with other jobs of its submission. Each line has its newline.
     pub common_events: Option<Arc<str>>,
     /// The other event lines.
@@ -35,28 +56,11 @@ impl JobRecord {
     }
 }
 
-/// The row of a stored job.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JobRow {
-    /// The submitting user.
-    pub userid: u32,
-    /// Key of the jobspec, shared by equal jobs.
-    pub spec: i64,
-    /// R as committed, if it was.
-    pub r: Option<String>,
-}
-
 /// The row of a job: see [`Store::job_row`](crate::Store::job_row).
 pub(crate) fn read_row(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
     connection
-        .prepare_cached("SELECT userid, spec, r FROM jobs WHERE id = ?")?
-        .query_row([key(id)], |row| {
-            Ok(JobRow {
-                userid: row.get(0)?,
-                spec: row.get(1)?,
-                r: row.get(2)?,
-            })
-        })
+        .prepare_cached("SELECT userid, t_submit, spec, r FROM jobs WHERE id = ?")?
+        .query_row([key(id)], JobRow::new)
         .optional()
 }
 
@@ -93,13 +97,13 @@ pub(crate) fn read(
     let mut are_logs_behind = false;
     let mut statement = connection
         .prepare_cached(
-            "SELECT id, userid, spec, r FROM jobs WHERE id > ? AND NOT EXISTS \
+            "SELECT userid, t_submit, spec, r, id FROM jobs WHERE id > ? AND NOT EXISTS \
              (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) ORDER BY id",
         )
         .map_err(wrap)?;
     let mut rows = statement.query([after]).map_err(wrap)?;
     while let Some(row) = rows.next().map_err(wrap)? {
-        let id: i64 = row.get(0).map_err(wrap)?;
+        let id: i64 = row.get(4).map_err(wrap)?;
         if let Some(found) = ended.find(JobId::new(id.cast_unsigned())) {
             are_logs_behind = true;
             jobs.ended.push(found);
@@ -225,7 +229,7 @@ impl Eventlog {
     }
 }
 
-/// A job's record, from the columns `userid`, `spec` and `r`.
+/// A job's record.
 pub(crate) fn record(
     id: i64,
     row: &rusqlite::Row<'_>,
@@ -233,9 +237,7 @@ pub(crate) fn record(
 ) -> rusqlite::Result<JobRecord> {
     Ok(JobRecord {
         id: JobId::new(id.cast_unsigned()),
-        userid: row.get(1)?,
-        spec: row.get(2)?,
-        r: row.get(3)?,
+        row: JobRow::new(row)?,
         common_events: events.common,
         own_events: events.own,
     })

@@ -25,9 +25,10 @@ fn a_job_comes_back_with_its_events_in_order() {
     let jobs = store.jobs().unwrap().records;
     assert_eq!(jobs.len(), 2);
     assert_eq!((jobs[0].id, &*jobs[0].eventlog()), (job(7), "a\nb\nc\n"));
-    assert_eq!(jobs[0].r.as_deref(), Some("R"));
+    assert_eq!(jobs[0].row.r.as_deref(), Some("R"));
     let row = |r: Option<&str>| JobRow {
         userid: 1000,
+        t_submit: 1.5,
         spec,
         r: r.map(str::to_owned),
     };
@@ -145,7 +146,7 @@ fn removing_a_job_leaves_the_others_alone() {
         ["", "b\nc\n"]
     );
     assert!(store.has_job(job(9)).unwrap() && !store.has_job(job(7)).unwrap());
-    assert_eq!((left[0].id, left[0].spec), (job(9), new));
+    assert_eq!((left[0].id, left[0].row.spec), (job(9), new));
     assert_eq!(left[0].eventlog(), "a\n");
 }
 

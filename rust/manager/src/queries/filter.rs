@@ -210,7 +210,10 @@ impl Filter {
             Self::And(filters) | Self::Or(filters) | Self::Not(filters) => {
                 filters.iter().any(Self::may_be_decided_by_row)
             }
-            _ => matches!(self, Self::Hosts(..) | Self::Ranks(..)),
+            _ => matches!(
+                self,
+                Self::Hosts(..) | Self::Ranks(..) | Self::Time(Stamp::Submit, ..)
+            ),
         }
     }
 
@@ -242,6 +245,9 @@ impl Filter {
                 queue.is_some_and(|queue| queues.contains(queue))
             }),
             Self::States(mask) => Some(mask & State::Inactive.bit() != 0),
+            Self::Time(Stamp::Submit, comparison, time) => {
+                Some(row.t_submit > 0.0 && comparison.holds(row.t_submit, *time))
+            }
             Self::Hosts(hosts, _) => is_without(&|r| r.has_any_host(hosts)),
             Self::Ranks(ranks, _) => is_without(&|r| !r.ranks().intersection(ranks).is_empty()),
             _ => None,
