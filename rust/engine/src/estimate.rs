@@ -365,7 +365,9 @@ impl Forecast {
     }
 
     /// The state itself, of which nothing but the reservations is read.
-    fn unchanged(engine: Engine, now: f64) -> Self {
+    fn unchanged(mut engine: Engine, now: f64) -> Self {
+        // The work of the forecast alone is counted.
+        engine.state.work = 0;
         Self {
             engine,
             now,

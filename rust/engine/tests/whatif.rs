@@ -103,6 +103,50 @@ fn without_a_job_others_start_earlier() {
     );
 }
 
+/// The number of parts that are as large as possible until the effect of a change is known.
+fn count_parts(engine: &Engine, change: &Change) -> usize {
+    let mut effect = engine.begin_what_if(change, 100.0, 100).unwrap();
+    let more = std::iter::repeat_with(|| effect.advance(Horizon::UNLIMITED));
+    let parts = 1 + more.take_while(|is_known| !is_known).count();
+    let effect = effect.take_effect().unwrap();
+    assert_eq!(engine.what_if(change, 100.0, 100).unwrap(), effect);
+    parts
+}
+
+#[test]
+fn moved_jobs_without_a_start_are_explained_in_parts_and_others_not_at_all() {
+    let engine_with = |duration: f64| {
+        let mut engine = engine(Policy::Conservative, &[(4, 0); 4]);
+        submit(&mut engine, 1, nodes(4, 4, 0, duration));
+        engine.schedule(100.0, 10);
+        for id in 2..=13 {
+            submit(&mut engine, id, nodes(4, 4, 0, 10.0));
+        }
+        engine
+    };
+    // After both forecasts, as many jobs as a conservative plan is searched for in one part.
+    let down = Change::Down(ranks("3"));
+    assert_eq!(count_parts(&engine_with(60.0), &down), 2 + 12 / 4);
+    // Job 1 never ends.
+    assert_eq!(count_parts(&engine_with(0.0), &down), 2 + 1);
+}
+
+#[test]
+fn the_work_of_a_forecast_is_its_own() {
+    let engine = busy(Policy::Easy);
+    let change = new_job(9, nodes(1, 1, 0, 60.0));
+    assert_eq!(engine.begin_what_if(&change, 100.0, 10).unwrap().work(), 0);
+    let mut estimate = engine.begin_estimate(100.0, EstimatedJobs::First(10));
+    assert_eq!(estimate.work(), 0);
+    estimate.advance(Horizon::UNLIMITED);
+    let work = estimate.work();
+    let mut again = engine.clone();
+    again.schedule(100.0, 10);
+    let mut again = again.begin_estimate(100.0, EstimatedJobs::First(10));
+    again.advance(Horizon::UNLIMITED);
+    assert!(work > 0 && again.work() == work);
+}
+
 #[test]
 fn nodes_go_down_and_come_up() {
     let mut engine = busy(Policy::Fcfs);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{EstimatedJobs, Policy, Reason};
+use penstock_engine::{EstimatedJobs, Reason};
 use penstock_flux::errno::{EAGAIN, EOVERFLOW};
 use penstock_flux::sched::{Estimate, EstimateResponseText, JobsRequest};
 use penstock_flux::{RequestError, topic};
@@ -17,15 +17,6 @@ use crate::{Phase, Scheduler};
 
 /// The greatest number of jobs that one part writes to the response.
 const MAX_WRITTEN: usize = 2048;
-
-/// The greatest number of jobs without an estimate in one part, whose reasons are looked up.
-fn max_explained(policy: Policy) -> usize {
-    match policy {
-        // The plan is searched for each job without a reservation.
-        Policy::Conservative => 4,
-        _ => 256,
-    }
-}
 
 /// The least length of a job in a response, in bytes: one with a start no earlier than `now`, or with a reason.
 fn least_length(id: JobId, now: f64) -> usize {
@@ -175,7 +166,7 @@ impl Scheduler {
 
     /// Writes the next estimates to the response, with the reasons of jobs that have none.
     fn write_estimates(&mut self, open: &mut OpenEstimate) {
-        let max_explained = max_explained(open.snapshot.options().policy);
+        let max_explained = open.snapshot.max_explained();
         let ids = open.starts.ids().iter().skip(open.written);
         let mut jobs: Vec<(JobId, Option<f64>)> = Vec::new();
         let mut unknown: Vec<JobId> = Vec::new();

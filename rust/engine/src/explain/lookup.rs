@@ -10,7 +10,7 @@ use super::{QueueLimit, Reason, Shortage};
 use crate::Engine;
 use crate::ids::{ClassId, GroupedClass};
 use crate::node_table::ShapeId;
-use crate::policy::LastPass;
+use crate::policy::{LastPass, Policy};
 use crate::queue::Key;
 use crate::queue_scan::QueueScan;
 use crate::queues::ReachedLimit;
@@ -56,6 +56,15 @@ impl Engine {
         keys.into_iter()
             .map(|key| key.and_then(&mut reason))
             .collect()
+    }
+
+    /// The greatest number of jobs that [`explain_each`](Self::explain_each) explains in some milliseconds.
+    pub fn max_explained(&self) -> usize {
+        match self.policy {
+            // The plan is searched for each job without a reservation.
+            Policy::Conservative => 4,
+            _ => 256,
+        }
     }
 
     /// Why the first jobs of the queue that are not held are pending, in their order.

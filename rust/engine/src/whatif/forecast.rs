@@ -52,6 +52,7 @@ pub(super) struct ForecastStarts {
     watched: FxHashSet<JobId>,
     ahead: Forecast,
     starts: BTreeMap<JobId, Result<Start, Error>>,
+    /// Whether all jobs that start, or are denied, are in `starts`.
     is_complete: bool,
 }
 
@@ -98,20 +99,34 @@ impl ForecastStarts {
         self.is_complete
     }
 
-    /// Takes the starts of the jobs, completed if they are not. A job that was not pending gets no entry.
-    pub fn take_starts(&mut self) -> Result<BTreeMap<JobId, Start>, Error> {
-        while !self.advance(Horizon::UNLIMITED) {}
-        let mut starts = std::mem::take(&mut self.starts);
-        let pending = std::mem::take(&mut self.pending).into_iter();
-        let never: Vec<JobId> = pending.filter(|id| !starts.contains_key(id)).collect();
-        let reasons = self.ahead.engine.explain_each(&never, self.ahead.now);
-        for (id, reason) in never.into_iter().zip(reasons) {
+    /// Whether a job was pending.
+    pub fn has(&self, id: JobId) -> bool {
+        self.pending.contains(&id)
+    }
+
+    /// When a job starts, if it does.
+    pub fn time(&self, id: JobId) -> Option<f64> {
+        self.starts.get(&id)?.as_ref().ok()?.time()
+    }
+
+    /// Whether a job was pending, and neither starts nor is denied.
+    pub fn is_unexplained(&self, id: JobId) -> bool {
+        self.has(id) && !self.starts.contains_key(&id)
+    }
+
+    /// Adds the reasons of jobs that are [unexplained](Self::is_unexplained) to the starts, once these are complete.
+    pub fn explain(&mut self, ids: &[JobId]) {
+        let reasons = self.ahead.engine.explain_each(ids, self.ahead.now);
+        for (id, reason) in ids.iter().zip(reasons) {
             if let Some(reason) = reason {
-                starts.insert(id, Ok(Start::Never { reason }));
+                self.starts.insert(*id, Ok(Start::Never { reason }));
             }
         }
-        let starts = starts.into_iter();
-        starts.map(|(id, start)| Ok((id, start?))).collect()
+    }
+
+    /// Takes the start of a job; `None` if it has none, and no reason was added.
+    pub fn take_start(&mut self, id: JobId) -> Result<Option<Start>, Error> {
+        self.starts.remove(&id).transpose()
     }
 }
 

@@ -133,18 +133,50 @@ pub struct SlicedWhatIf {
     /// `None` if no job is compared.
     before: Option<ForecastStarts>,
     after: ForecastStarts,
+    /// The compared jobs that start at another time, once both forecasts are complete.
+    moved: Option<Vec<JobId>>,
+    /// The jobs in the effect whose reasons are still to be added.
+    unexplained: Vec<JobId>,
+    /// The greatest number of reasons that are looked up in one part.
+    max_explained: usize,
 }
 
 impl SlicedWhatIf {
-    /// Continues within the limits of `part`, for one pass at least. Returns whether all starts are known.
+    /// Continues within the limits of `part`, for one pass or some reasons at least. Returns whether the effect is known.
     pub fn advance(&mut self, part: Horizon) -> bool {
-        match self.before.as_mut().filter(|before| !before.is_complete()) {
-            Some(before) => {
-                before.advance(part);
-                false
-            }
-            None => self.after.advance(part),
+        if let Some(before) = self.before.as_mut().filter(|before| !before.is_complete()) {
+            before.advance(part);
+            return false;
         }
+        if !self.after.is_complete() {
+            self.after.advance(part);
+            return false;
+        }
+        if self.moved.is_none() {
+            self.compare();
+        }
+        let rest = self.unexplained.len().saturating_sub(self.max_explained);
+        let ids = self.unexplained.split_off(rest);
+        for forecast in self.before.iter_mut().chain([&mut self.after]) {
+            let ids = ids.iter().copied();
+            let ids: Vec<JobId> = ids.filter(|id| forecast.is_unexplained(*id)).collect();
+            forecast.explain(&ids);
+        }
+        self.unexplained.is_empty()
+    }
+
+    /// Compares the forecasts: a job without a start that is not moved needs no reason.
+    fn compare(&mut self) {
+        let (before, after) = (self.before.as_ref(), &self.after);
+        let is_moved = |id: &JobId| {
+            before.is_some_and(|before| {
+                before.has(*id) && after.has(*id) && before.time(*id) != after.time(*id)
+            })
+        };
+        let others = std::mem::take(&mut self.others).into_iter();
+        let moved: Vec<JobId> = others.filter(is_moved).collect();
+        self.unexplained = moved.iter().copied().chain(self.job).collect();
+        self.moved = Some(moved);
     }
 
     /// The work of all parts so far, as that of a [`Horizon`].
@@ -158,22 +190,25 @@ impl SlicedWhatIf {
     ///
     /// A job that starts in a forecast is not running after it, which is a bug.
     pub fn take_effect(&mut self) -> Result<ChangeEffect, Error> {
-        let before = self.before.as_mut().map(ForecastStarts::take_starts);
-        let mut before = before.transpose()?.unwrap_or_default();
-        let mut after = self.after.take_starts()?;
-        let (job, others) = (self.job, std::mem::take(&mut self.others));
-        let moved = others.into_iter().filter_map(|id| {
-            let moved = Moved {
-                id,
-                before: before.remove(&id)?,
-                after: after.remove(&id)?,
-            };
-            (moved.before.time() != moved.after.time()).then_some(moved)
-        });
-        let moved = moved.collect();
+        while !self.advance(Horizon::UNLIMITED) {}
+        let (before, after) = (&mut self.before, &mut self.after);
+        let mut take_before = |id: JobId| match before {
+            Some(before) => before.take_start(id),
+            None => Ok(None),
+        };
+        let mut moved = Vec::new();
+        for id in self.moved.take().unwrap_or_default() {
+            if let (Some(before), Some(after)) = (take_before(id)?, after.take_start(id)?) {
+                moved.push(Moved { id, before, after });
+            }
+        }
+        let (mut job_before, mut job_after) = (None, None);
+        if let Some(id) = self.job {
+            (job_before, job_after) = (take_before(id)?, after.take_start(id)?);
+        }
         Ok(ChangeEffect {
-            before: job.and_then(|id| before.remove(&id)),
-            after: job.and_then(|id| after.remove(&id)),
+            before: job_before,
+            after: job_after,
             moved,
         })
     }
@@ -283,6 +318,9 @@ impl Engine {
             after: ForecastStarts::new(changed, now, jobs()),
             job,
             others,
+            moved: None,
+            unexplained: Vec::new(),
+            max_explained: self.max_explained(),
         })
     }
 
@@ -296,9 +334,16 @@ impl Engine {
         let mut ids = self.queue_order();
         ids.truncate(max_jobs);
         let mut starts = ForecastStarts::new(self.clone(), now, ids.iter().copied());
-        let mut starts = starts.take_starts()?;
-        let found = |id: JobId| starts.remove(&id).map(|start| (id, start));
-        Ok(ids.into_iter().filter_map(found).collect())
+        while !starts.advance(Horizon::UNLIMITED) {}
+        let unexplained = ids.iter().copied();
+        let unexplained: Vec<JobId> = unexplained
+            .filter(|id| starts.is_unexplained(*id))
+            .collect();
+        starts.explain(&unexplained);
+        let mut found = |id: JobId| Ok(starts.take_start(id)?.map(|start| (id, start)));
+        ids.into_iter()
+            .filter_map(|id| found(id).transpose())
+            .collect()
     }
 
     /// The request of a pending job, with this number of nodes, or of slots if it requests no nodes.
