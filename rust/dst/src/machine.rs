@@ -38,7 +38,7 @@ const URI: &str = "local:///run/penstock.sock";
 const MAX_ITERATIONS: usize = 1000;
 
 /// The bytes that the pipes of a job hold.
-const PIPE_BYTES: u64 = 65_536;
+const PIPE_BYTES: u64 = 1 << 19;
 
 /// A task, or a process that descends from one.
 #[derive(Debug, Clone, Copy)]

@@ -9,14 +9,14 @@ use penstock_flux::exec::Exception;
 
 use crate::site::OWNER;
 
-/// The size of the file system, in bytes.
-const SIZE: u64 = 100_000;
+/// The size of the file system, in bytes: several times the free space that ends a shortage.
+const SIZE: u64 = 800_000;
 /// Its size at the end of a run: there is space for all jobs.
 const FINAL_SIZE: u64 = 1 << 40;
 /// The limits of a run with output.
-pub const JOB_LIMIT: u64 = 25_000;
-pub const USER_LIMIT: u64 = 30_000;
-pub const RESERVE: OutputReserve = OutputReserve(20_000);
+pub const JOB_LIMIT: u64 = 200_000;
+pub const USER_LIMIT: u64 = 240_000;
+pub const RESERVE: OutputReserve = OutputReserve(160_000);
 /// Free bytes at which jobs start again.
 const RESUME: u64 = RESERVE.0 + RESERVE.0 / 8;
 

@@ -56,6 +56,8 @@ fn pmix_request(job: u64, directive: &str, attributes: &[(&str, u32)]) -> String
     format!(r#"{{"job":{job},"directive":"{directive}","attributes":[{given}]}}"#)
 }
 
+/// The bytes of output in a unit of a step's argument.
+const OUTPUT_UNIT: u64 = 8;
 /// The most execution targets that steps add.
 const MAX_ADDED_RANKS: u32 = 4;
 
@@ -133,7 +135,10 @@ impl World {
                 };
                 self.machine.end_setup(index(first), end);
             }
-            StepKind::Write => self.machine.write_output(index(first), second.into()),
+            StepKind::Write => {
+                let bytes = OUTPUT_UNIT * u64::from(second);
+                self.machine.write_output(index(first), bytes);
+            }
             StepKind::Count => {
                 let files = 1 + index(first) % 4;
                 self.machine

@@ -12,16 +12,13 @@ use std::path::Path;
 use rustix::fs::{Gid, StatVfs, fchown, fstatvfs, statvfs};
 use rustix::io::Errno;
 
-use crate::service::{OutputFile, Stream};
+use crate::service::{MIN_FREE_BYTES, OutputFile, Stream};
 use crate::types::JobId;
 
 /// The files that one step of a count looks at: some milliseconds if none is in the cache.
 const FILES_PER_STEP: usize = 128;
 /// The unit in which a file system allocates space for a file.
 pub(super) const BLOCK_BYTES: usize = 4096;
-
-/// Less free space than this counts as 0: the next files and their directory may take it.
-const MIN_FREE_BYTES: u64 = 64 << 10;
 
 /// Marks a file of retained output as a guest's.
 pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {

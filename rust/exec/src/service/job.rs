@@ -233,6 +233,8 @@ pub(super) struct Job {
     pub(super) told_shortage: u64,
     /// When a start that has failed for lack of space is repeated, at the earliest; `None` if none has.
     pub(super) repeat_at: Option<f64>,
+    /// The time between the last two of these starts, in seconds.
+    pub(super) repeat_interval: f64,
     /// Its user, if that is a guest.
     pub(super) guest: Option<Admitted>,
     /// The user of the directory that its plan has.
@@ -303,6 +305,7 @@ impl Job {
             output_condition: OutputCondition::None,
             told_shortage: 0,
             repeat_at: None,
+            repeat_interval: 0.0,
             guest: None,
             directory: None,
             oom_kills: 0,

@@ -11,7 +11,7 @@ use super::effect::{Effect, OutputPlace};
 use super::guests::Admitted;
 use super::job::{Job, OutputCondition, PeriodBytes};
 use super::output_usage::{
-    Comparison, FreeSpace, OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount,
+    Comparison, FreeSpace, MIN_FREE_BYTES, OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount,
 };
 use super::state::{ReaperState, Service};
 use crate::OutputReserve;
@@ -52,6 +52,7 @@ impl Service {
         has_room
     }
 
+    /// Checks whether a job may start with the free space for output, and warns once per shortage if not.
     pub(super) fn check_free_space(&mut self, id: JobId) -> bool {
         if self.measure_space_if_due() {
             return false;
@@ -437,7 +438,7 @@ impl FreeSpace {
         let (was_low, was_exhausted) = (self.is_low, self.is_exhausted);
         self.bytes = bytes;
         self.is_low = was_low && bytes < enough || reserve.room(bytes) == 0;
-        self.is_exhausted = bytes == 0;
+        self.is_exhausted = bytes == 0 || was_exhausted && bytes < 2 * MIN_FREE_BYTES;
         if (self.is_low || self.is_exhausted) && !was_low && !was_exhausted {
             self.shortages += 1;
         }

@@ -9,6 +9,9 @@ use crate::types::JobId;
 /// Time between two checks of the size of retained output, in seconds.
 pub(super) const OUTPUT_CHECK_INTERVAL_S: f64 = 1.0;
 
+/// Less free space for output than this counts as 0: the next files and their directory may take it. Twice as much ends a shortage.
+pub const MIN_FREE_BYTES: u64 = 64 << 10;
+
 /// A file of a guest's retained output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputFile {

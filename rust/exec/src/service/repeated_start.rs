@@ -1,4 +1,4 @@
-//! Starts that have failed for lack of space before a program was executed: they are repeated until there is space.
+//! Retries of starts that failed with ENOSPC or EDQUOT before any task was executed.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,6 +11,10 @@ use super::start_failure::setup_note;
 use super::state::{InstanceState, Service};
 use crate::protocol::{Output, TaskSpec};
 use crate::types::{JobId, SpawnFailure, Step, TaskRank};
+
+/// The longest time between two starts of a job, in seconds: the measurement of free space does not show the limit of a user, or a
+/// full log of the reaper.
+const MAX_REPEAT_INTERVAL_S: f64 = 60.0;
 
 impl Service {
     /// Withdraws a failed start that is to be repeated: the intent stays in the journal, and the reaper forgets the job. Returns
@@ -52,7 +56,9 @@ impl Service {
         let server = job.pmi_process.take();
         self.effects
             .extend(server.map(|_| Effect::RemovePmiSocket(id)));
-        let at = now + OUTPUT_CHECK_INTERVAL_S;
+        let interval = 2.0 * job.repeat_interval;
+        job.repeat_interval = interval.clamp(OUTPUT_CHECK_INTERVAL_S, MAX_REPEAT_INTERVAL_S);
+        let at = now + job.repeat_interval;
         if job.repeat_at.replace(at).is_none() {
             let note = format!("the job starts when there is space: {note}");
             job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
@@ -92,8 +98,8 @@ impl Service {
             })
     }
 
-    /// Checks whether tasks that the reaper has not got may be requested, with regard to space.
-    pub(super) fn check_repetition(&mut self, id: JobId) -> bool {
+    /// Checks whether missing tasks may be requested now: the retry interval has passed, and there is space for output.
+    pub(super) fn check_retry(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(&id) else {
             return false;
         };

@@ -278,7 +278,7 @@ impl Service {
             .tasks
             .values()
             .all(|task| matches!(task.state, TaskState::Missing | TaskState::Abandoned));
-        if is_unstarted && !self.check_repetition(id) {
+        if is_unstarted && !self.check_retry(id) {
             return false;
         }
         let Some(job) = self.jobs.get_mut(&id) else {

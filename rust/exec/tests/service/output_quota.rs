@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use penstock_exec::service::{Effect, GuestSettings, OutputFile, OutputPlace};
+use penstock_exec::service::{Effect, GuestSettings, MIN_FREE_BYTES, OutputFile, OutputPlace};
 use penstock_exec::{JobId, OutputReserve, SpawnFailure, Step, TaskRank};
 use serde_json::{Value, json};
 
@@ -42,6 +42,12 @@ fn world_with_reserve() -> World {
 fn pass_second(world: &mut World) {
     world.advance(1.0);
     world.run();
+}
+
+fn pass_seconds(world: &mut World, seconds: u32) {
+    for _ in 0..seconds {
+        pass_second(world);
+    }
 }
 
 fn restart_service(world: &mut World) {
@@ -590,12 +596,16 @@ fn jobs_of_the_owner_start_when_there_is_space_for_their_output() {
         [("exec".to_owned(), note.to_owned())]
     );
     assert_eq!(world.answers(2), ["start"]);
-    world.free_space = 1;
+    // Space for few files does not end the shortage, which would begin again with the next ones.
+    world.free_space = 2 * MIN_FREE_BYTES - 1;
+    pass_second(&mut world);
+    assert_eq!(world.answers(1), ["exception"]);
+    world.free_space += 1;
     pass_second(&mut world);
     assert_eq!(world.answers(1), ["exception", "start"]);
     let lines = [
         "no space is free for output: jobs are not started",
-        "1 bytes are free for output: jobs are started",
+        "131072 bytes are free for output: jobs are started",
     ];
     assert_eq!(world.logged, lines);
 }
@@ -635,7 +645,7 @@ fn a_start_that_fails_for_lack_of_space_is_repeated() {
             "{note}"
         );
         world.kernel.fails.clear();
-        pass_second(&mut world);
+        pass_seconds(&mut world, 4);
         assert_eq!(world.answers(1), ["exception", "start"]);
         assert_eq!(held_starts(&mut world), 0);
         for index in 0..2 {
@@ -644,6 +654,22 @@ fn a_start_that_fails_for_lack_of_space_is_repeated() {
         world.wind_up();
         assert_eq!(world.job(1).statuses, [0]);
     }
+}
+
+#[test]
+fn a_start_is_repeated_with_exponential_backoff() {
+    let mut world = world_with_failed_start(Step::Stdout, libc::EDQUOT);
+    world.run();
+    let mut seconds = Vec::new();
+    let mut tries = world.kernel.failed;
+    for second in 1..250 {
+        pass_second(&mut world);
+        if world.kernel.failed > tries {
+            tries = world.kernel.failed;
+            seconds.push(second);
+        }
+    }
+    assert_eq!(seconds, [1, 3, 7, 15, 31, 63, 123, 183, 243]);
 }
 
 #[test]
@@ -662,7 +688,7 @@ fn a_repeated_start_survives_the_service_and_can_be_cancelled() {
             continue;
         }
         world.kernel.fails.clear();
-        pass_second(&mut world);
+        pass_seconds(&mut world, 2);
         assert_eq!(world.spawned(1).len(), 2);
     }
 }

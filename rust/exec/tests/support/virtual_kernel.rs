@@ -51,6 +51,8 @@ pub struct VirtualKernel {
     pub missing_controller: Option<Step>,
     pub oom_kills: BTreeMap<CgroupId, u64>,
     pub fails: BTreeMap<TaskRank, SpawnFailure>,
+    /// The number of tasks that were not started because of that.
+    pub failed: usize,
     pub rewrites: usize,
     /// Every task that was ever started, and its process.
     pub spawned: Vec<(TaskId, Pid)>,
@@ -153,6 +155,7 @@ impl Kernel for VirtualKernel {
         cgroup: Option<CgroupId>,
     ) -> Result<ProcessId, SpawnFailure> {
         if let Some(failure) = self.fails.get(&task.task.rank) {
+            self.failed += 1;
             return Err(*failure);
         }
         let pid = self.fork(REAPER);
