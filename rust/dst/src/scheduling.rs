@@ -106,7 +106,7 @@ impl CheckedScheduler {
 
     /// Runs a pass, and does a part of the estimates. Returns whether there is more to do at once.
     pub fn schedule(&mut self, now: f64) -> bool {
-        let has_more = self.scheduler.schedule(now) | self.scheduler.advance_estimates(now);
+        let has_more = self.scheduler.schedule(now) | self.scheduler.advance_forecasts(now);
         if self.scheduler.deadline().is_some_and(|at| at <= now) {
             self.scheduler.annotate(now);
             self.scheduler.defer_annotations(now, 0.0);

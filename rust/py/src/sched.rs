@@ -56,7 +56,7 @@ impl Scheduler {
     fn schedule(&mut self, py: Python<'_>, now: f64) -> bool {
         py.detach(|| {
             let more = schedule(&mut self.0, now);
-            self.0.advance_estimates(now) || more
+            self.0.advance_forecasts(now) || more
         })
     }
 

@@ -68,7 +68,7 @@ impl Scheduler {
             topic::sched::CANCEL => return self.cancel(request),
             topic::sched::PRIORITIZE => return self.prioritize(request),
             topic::sched::ESTIMATE | topic::sched::WHAT_IF => {
-                match self.estimate_requests.await_turn(request.clone()) {
+                match self.forecast_requests.await_turn(request.clone()) {
                     Ok(()) => return,
                     Err(error) => Err(error),
                 }
@@ -90,7 +90,7 @@ impl Scheduler {
     fn disconnect(&mut self, origin: Option<&[u8]>) {
         if origin.is_some() {
             self.queries.retain(|request| request.origin() != origin);
-            self.estimate_requests.disconnect(origin);
+            self.forecast_requests.disconnect(origin);
         }
     }
 

@@ -1,5 +1,5 @@
 //! `sched.estimate`: when jobs are expected to start. A forecast of a long queue takes a second or more, as does the effect
-//! of a change, so they are made in parts, on snapshots: [`Scheduler::advance_estimates`] does one of them.
+//! of a change, so they are made in parts, on snapshots: [`Scheduler::advance_forecasts`] does one of them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use penstock_flux::{RequestError, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::estimate_requests::{OpenEstimate, OpenForecast, Progress, forecast_part};
+use crate::forecast_requests::{OpenEstimate, OpenForecast, Progress, forecast_part};
 use crate::queries::job_name;
 use crate::what_if::{continue_fit, continue_what_if};
 use crate::{Phase, Scheduler};
@@ -18,7 +18,7 @@ use crate::{Phase, Scheduler};
 /// The greatest number of jobs that one part writes to the response.
 const MAX_WRITTEN: usize = 2048;
 
-/// The least length of a job in a response, in bytes: one with a start no earlier than `now`, or with a reason.
+/// Lower bound, in bytes, of one job's text in the response.
 fn least_length(id: JobId, now: f64) -> usize {
     const KEYS: usize = r#"{"id":,"start":},"#.len();
     KEYS + id.get().to_string().len() + format!("{:?}", now.floor()).len()
@@ -27,17 +27,17 @@ fn least_length(id: JobId, now: f64) -> usize {
 impl Scheduler {
     /// Sets the greatest length of a response with estimates, in bytes.
     pub fn set_estimate_limit(&mut self, bytes: usize) {
-        self.estimate_requests.max_bytes = bytes;
+        self.forecast_requests.max_bytes = bytes;
     }
 
     /// Does a part of the requests for estimates and effects of changes: some milliseconds. Returns whether there is more to do at once.
     ///
     /// The program that runs the scheduler calls it after [`schedule`](Self::schedule), with messages of others handled
     /// between two calls.
-    pub fn advance_estimates(&mut self, now: f64) -> bool {
+    pub fn advance_forecasts(&mut self, now: f64) -> bool {
         if self.phase != Phase::Running {
-            let open = self.estimate_requests.open.take().map(|open| open.request);
-            let waiting = std::mem::take(&mut self.estimate_requests.waiting);
+            let open = self.forecast_requests.open.take().map(|open| open.request);
+            let waiting = std::mem::take(&mut self.forecast_requests.waiting);
             for request in open.into_iter().chain(waiting) {
                 let error = RequestError::new(EAGAIN, "the scheduler is not ready yet");
                 self.reply(&request, Err(error));
@@ -45,26 +45,26 @@ impl Scheduler {
             return false;
         }
         // An explanation of a state before its pass would make that pass for each part.
-        if self.estimate_requests.open.is_none()
+        if self.forecast_requests.open.is_none()
             && !self.is_pass_due()
             && !self.is_reordering()
-            && let Some(request) = self.estimate_requests.take_next()
+            && let Some(request) = self.forecast_requests.take_next()
         {
             match self.begin_forecast(&request, now) {
                 Ok(progress) => {
                     let request = request.header();
-                    self.estimate_requests.open = Some(OpenForecast { request, progress });
+                    self.forecast_requests.open = Some(OpenForecast { request, progress });
                 }
                 Err(error) => self.reply(&request, Err(error)),
             }
         }
-        if let Some(mut open) = self.estimate_requests.open.take() {
+        if let Some(mut open) = self.forecast_requests.open.take() {
             match self.continue_forecast(&mut open.progress).transpose() {
                 Some(reply) => self.reply(&open.request, reply.map(Some)),
-                None => self.estimate_requests.open = Some(open),
+                None => self.forecast_requests.open = Some(open),
             }
         }
-        self.estimate_requests.open.is_some() || !self.estimate_requests.waiting.is_empty()
+        self.forecast_requests.open.is_some() || !self.forecast_requests.waiting.is_empty()
     }
 
     fn begin_forecast(&mut self, request: &Message, now: f64) -> Result<Progress, RequestError> {
@@ -118,8 +118,8 @@ impl Scheduler {
             band: self.accuracy.band(),
             starts: engine.begin_estimate(now, jobs),
             is_forecast: false,
-            measured: 0,
-            least_bytes: 0,
+            sized_jobs: 0,
+            min_response_bytes: 0,
             written: 0,
             response: EstimateResponseText::with_capacity(0, 0),
         })
@@ -130,7 +130,7 @@ impl Scheduler {
         &mut self,
         open: &mut OpenEstimate,
     ) -> Result<Option<Vec<u8>>, RequestError> {
-        let max_bytes = self.estimate_requests.max_bytes;
+        let max_bytes = self.forecast_requests.max_bytes;
         let check = |length: usize, open: &OpenEstimate| {
             if length <= max_bytes {
                 return Ok(());
@@ -144,19 +144,19 @@ impl Scheduler {
         };
         if !open.is_forecast {
             open.is_forecast = open.starts.advance(forecast_part());
-            let ids = open.starts.ids().iter().skip(open.measured);
-            open.least_bytes += ids.map(|id| least_length(*id, open.now)).sum::<usize>();
-            open.measured = open.starts.ids().len();
+            let ids = open.starts.ids().iter().skip(open.sized_jobs);
+            open.min_response_bytes += ids.map(|id| least_length(*id, open.now)).sum::<usize>();
+            open.sized_jobs = open.starts.ids().len();
             // Before the work.
-            check(open.least_bytes, open)?;
+            check(open.min_response_bytes, open)?;
             if !open.is_forecast {
                 return Ok(None);
             }
-            open.response = EstimateResponseText::with_capacity(open.measured, max_bytes);
+            open.response = EstimateResponseText::with_capacity(open.sized_jobs, max_bytes);
         }
         self.write_estimates(open);
         check(open.response.len(), open)?;
-        if open.written < open.measured {
+        if open.written < open.sized_jobs {
             return Ok(None);
         }
         let response = std::mem::take(&mut open.response);
@@ -181,7 +181,7 @@ impl Scheduler {
             jobs.push((id, start));
         }
         if !unknown.is_empty() {
-            // Without a pass, each part would make one on a copy.
+            // `explain_each` of an engine that is not settled clones it and makes a pass; settle the snapshot once.
             open.snapshot.schedule(open.now, usize::MAX);
         }
         let mut reasons = open.snapshot.explain_each(&unknown, open.now).into_iter();

@@ -3,7 +3,7 @@
 //!
 //! The same state machine serves inside the daemon, as a process attached to Penstock's socket,
 //! and attached to a Flux broker. [`Scheduler::start`] gives the first messages,
-//! [`Scheduler::handle`] handles one, [`Scheduler::schedule`] runs a pass and answers queries, [`Scheduler::advance_estimates`] those
+//! [`Scheduler::handle`] handles one, [`Scheduler::schedule`] runs a pass and answers queries, [`Scheduler::advance_forecasts`] those
 //! that take long, in parts. Time is an argument.
 //!
 //! The handshake; each phase begins with the response that ends the one before:
@@ -25,8 +25,8 @@ mod annotations;
 mod commit;
 mod dispatch;
 mod error;
-mod estimate_requests;
 mod estimates;
+mod forecast_requests;
 mod handshake;
 mod pass;
 mod queries;

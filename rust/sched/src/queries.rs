@@ -1,7 +1,7 @@
 //! Queries of users: why a job is pending, and when it will start.
 //!
 //! They are answered between passes, from the state that the last pass has left; estimates in parts
-//! ([`Scheduler::advance_estimates`]).
+//! ([`Scheduler::advance_forecasts`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

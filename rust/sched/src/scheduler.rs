@@ -11,7 +11,7 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::Settings;
-use crate::estimate_requests::EstimateRequests;
+use crate::forecast_requests::ForecastRequests;
 use crate::retries::CommitRetries;
 
 /// The options of a scheduler.
@@ -174,7 +174,7 @@ pub struct Scheduler {
     /// Queries of users, which the next [`schedule`](Self::schedule) answers.
     pub(crate) queries: Vec<Message>,
     /// The requests for estimates, which are answered in parts.
-    pub(crate) estimate_requests: EstimateRequests,
+    pub(crate) forecast_requests: ForecastRequests,
     pub(crate) out: Vec<Message>,
     pub(crate) log: Vec<String>,
     /// The durations of the passes.
@@ -201,7 +201,7 @@ impl Scheduler {
             annotator: Annotator::default(),
             accuracy: penstock_engine::Accuracy::new(),
             queries: Vec::new(),
-            estimate_requests: EstimateRequests::default(),
+            forecast_requests: ForecastRequests::default(),
             out: Vec::new(),
             log: Vec::new(),
             passes: Histogram::of_work(),

@@ -11,7 +11,7 @@ use penstock_jobspec::job_id::JobId;
 use crate::Scheduler;
 use crate::alloc::queue_of;
 use crate::error::Error;
-use crate::estimate_requests::{OpenWhatIf, Progress, forecast_part};
+use crate::forecast_requests::{OpenWhatIf, Progress, forecast_part};
 
 /// The number of other jobs, from the first of the queue, whose starts are compared.
 const MAX_COMPARED_JOBS: usize = 100;

@@ -41,7 +41,7 @@ fn a_queue_gets_another_order_in_slices_with_requests_in_between() {
         assert!(!bench.scheduler.is_pass_due());
         assert!(bench.scheduler.schedule(1001.0));
         slices += 1;
-        bench.scheduler.advance_estimates(1001.0);
+        bench.scheduler.advance_forecasts(1001.0);
         bench.scheduler.annotate(1001.0);
         let id = 2 * slices;
         send(&mut bench, "sched.cancel", &json!({"id": id}));
@@ -58,7 +58,7 @@ fn a_queue_gets_another_order_in_slices_with_requests_in_between() {
     // The pass is a call of its own.
     assert!(bench.scheduler.is_pass_due());
     bench.scheduler.schedule(1001.0);
-    while bench.scheduler.advance_estimates(1001.0) {}
+    while bench.scheduler.advance_forecasts(1001.0) {}
     let out = bench.scheduler.take_out();
     let responses = out
         .iter()

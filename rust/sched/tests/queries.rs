@@ -217,7 +217,7 @@ fn an_estimate_of_a_long_queue_is_made_in_parts_with_other_queries_between() {
             break;
         }
         bench.scheduler.schedule(1000.0);
-        assert!(bench.scheduler.advance_estimates(1000.0));
+        assert!(bench.scheduler.advance_forecasts(1000.0));
         assert_eq!(bench.scheduler.take_out(), []);
         send(&mut bench, 3, b"c", "sched.explain", &json!({"id": 4}));
         bench.scheduler.schedule(1000.0);
@@ -226,7 +226,7 @@ fn an_estimate_of_a_long_queue_is_made_in_parts_with_other_queries_between() {
         parts += 1;
     }
     bench.commit();
-    while bench.scheduler.advance_estimates(1000.0) {
+    while bench.scheduler.advance_forecasts(1000.0) {
         answers.extend(bench.scheduler.take_out());
     }
     answers.extend(bench.scheduler.take_out());
@@ -252,7 +252,7 @@ fn the_effect_of_a_change_on_a_long_queue_is_found_in_parts_with_other_queries_b
     let mut answers = Vec::new();
     loop {
         bench.scheduler.schedule(1000.0);
-        let more = bench.scheduler.advance_estimates(1000.0);
+        let more = bench.scheduler.advance_forecasts(1000.0);
         answers.extend(bench.scheduler.take_out());
         if !more {
             break;
@@ -288,7 +288,7 @@ fn too_many_estimates_for_a_response_are_rejected_before_they_are_made() {
     send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
     bench.scheduler.schedule(1000.0);
     assert!(
-        !bench.scheduler.advance_estimates(1000.0),
+        !bench.scheduler.advance_forecasts(1000.0),
         "in the first part"
     );
     let answers = bench.scheduler.take_out();
@@ -306,7 +306,7 @@ fn jobs_are_annotated_between_the_parts_of_an_estimate_but_not_before_a_pass() {
     bench.scheduler.defer_annotations(1000.0, 0.0);
     send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
     bench.scheduler.schedule(1000.0);
-    assert!(bench.scheduler.advance_estimates(1000.0));
+    assert!(bench.scheduler.advance_forecasts(1000.0));
     assert!(bench.scheduler.deadline() <= Some(1002.0));
     bench.scheduler.annotate(1002.0);
     let annotated = bench.scheduler.take_out();
@@ -328,7 +328,7 @@ fn jobs_are_annotated_between_the_parts_of_an_estimate_but_not_before_a_pass() {
     assert_eq!(bench.scheduler.deadline(), None);
     bench.scheduler.annotate(1004.0);
     assert_eq!(bench.scheduler.take_out(), []);
-    while bench.scheduler.advance_estimates(1000.0) {}
+    while bench.scheduler.advance_forecasts(1000.0) {}
     let answers = bench.scheduler.take_out();
     assert_eq!(body(&answers[0])["jobs"].as_array().unwrap().len(), 5000);
 }
@@ -348,7 +348,7 @@ fn estimates_are_limited_in_length_and_peers_take_turns() {
     );
     send(&mut bench, 3, b"b", "sched.estimate", &named);
     bench.scheduler.schedule(1000.0);
-    while bench.scheduler.advance_estimates(1000.0) {}
+    while bench.scheduler.advance_forecasts(1000.0) {}
     let answers = bench.scheduler.take_out();
     let found: Vec<_> = answers
         .iter()
@@ -377,57 +377,72 @@ fn jobs_without_an_estimate_have_reasons_and_a_disconnect_drops_requests() {
     send(&mut bench, 1, b"a", "sched.estimate", &json!({}));
     send(&mut bench, 1, b"b", "sched.what-if", &json!({"fit": 3}));
     bench.scheduler.schedule(1000.0);
-    assert!(bench.scheduler.advance_estimates(1000.0));
+    assert!(bench.scheduler.advance_forecasts(1000.0));
     for origin in [b"a", b"b"] {
         send(&mut bench, 0, origin, "sched.disconnect", &json!({}));
     }
-    assert!(!bench.scheduler.advance_estimates(1000.0));
+    assert!(!bench.scheduler.advance_forecasts(1000.0));
     assert_eq!(bench.scheduler.take_out(), []);
 }
 
+/// A request of a user, of which a clone shares the payload.
+fn estimate_as(userid: u32, rolemask: u32, payload: &str) -> Message {
+    let mut request = Message::request("sched.estimate", payload).with_matchtag(1);
+    (request.userid, request.rolemask) = (userid, rolemask);
+    request.push_route(b"a");
+    request
+}
+
+/// The error for one more request, if it is rejected at once.
+fn rejection(bench: &mut Bench, request: &Message) -> Option<String> {
+    bench.scheduler.handle(request);
+    let answer = bench.scheduler.take_out().pop()?;
+    assert_eq!(answer.errnum(), EAGAIN);
+    Some(answer.error_text().unwrap().into_owned())
+}
+
+fn limit_text(limit: &str) -> String {
+    let rest = "are outstanding: send the request again after a response";
+    format!("sched.estimate: at most {limit} {rest}")
+}
+
 #[test]
-fn requests_for_estimates_are_limited_in_number_and_bytes() {
+fn requests_for_forecasts_are_limited_in_number() {
     let mut bench = busy(2);
-    let mut send_as = |userid: u32, matchtag: u32, payload: &str| {
-        let mut request = Message::request("sched.estimate", payload).with_matchtag(matchtag);
-        (request.userid, request.rolemask) = (userid, OWNER);
-        request.push_route(b"a");
-        bench.scheduler.handle(&request);
-        let answers = bench.scheduler.take_out();
-        let error = |answer: &Message| (answer.errnum(), answer.error_text().unwrap().into_owned());
-        answers.iter().map(error).collect::<Vec<_>>()
-    };
-    let text = |limit: &str| {
-        let rest = "are outstanding: send the request again after a response";
-        vec![(EAGAIN, format!("sched.estimate: at most {limit} {rest}"))]
-    };
-    for user in 1..=4 {
-        for matchtag in 0..256 {
-            assert_eq!(send_as(user, matchtag, "{}"), []);
+    let users = [(1, GUEST), (2, GUEST), (3, GUEST), (4, GUEST), (7, OWNER)];
+    for (user, role) in users {
+        let request = estimate_as(user, role, "{\"id\":3}");
+        for _ in 0..256 {
+            assert_eq!(rejection(&mut bench, &request), None);
         }
-        let limit = if user == 4 {
-            "1024 requests for forecasts".to_owned()
-        } else {
-            format!("256 requests for forecasts of user {user}")
-        };
-        assert_eq!(send_as(user, 999, "{}"), text(&limit));
+        let limit = format!("256 requests for forecasts of user {user}");
+        assert_eq!(rejection(&mut bench, &request), Some(limit_text(&limit)));
     }
-    assert_eq!(send_as(5, 999, "{}"), text("1024 requests for forecasts"));
+    let another = estimate_as(5, GUEST, "{}");
+    let limit = "1024 requests for forecasts of guests";
+    assert_eq!(rejection(&mut bench, &another), Some(limit_text(limit)));
     bench.scheduler.schedule(1000.0);
-    while bench.scheduler.advance_estimates(1000.0) {}
-    let answers = bench.scheduler.take_out();
-    assert_eq!(answers.len(), 1024);
-    assert!(answers.iter().all(|answer| answer.errnum() == 0));
-    // A long one is accepted, but no second one beside it.
-    let mut send_long = |matchtag: u32| {
-        let payload = format!("{{}}{}", " ".repeat((32 << 20) + 1));
-        let mut request = Message::request("sched.estimate", &payload).with_matchtag(matchtag);
-        request.rolemask = OWNER;
-        request.push_route(b"a");
-        bench.scheduler.handle(&request);
-        bench.scheduler.take_out().len()
-    };
-    assert_eq!((send_long(1), send_long(2)), (0, 1));
+    while bench.scheduler.advance_forecasts(1000.0) {}
+    assert_eq!(bench.scheduler.take_out().len(), 5 * 256);
+}
+
+#[test]
+fn requests_for_forecasts_are_limited_in_bytes() {
+    let mut bench = busy(2);
+    // Two are longer than a user's limit, and eight than that of guests.
+    let payload = format!("{{}}{}", " ".repeat((32 << 20) + 1));
+    let mut request = estimate_as(0, GUEST, &payload);
+    for user in 0..7 {
+        request.userid = user;
+        assert_eq!(rejection(&mut bench, &request), None);
+        let limit = format!("67108864 bytes of requests for forecasts of user {user}");
+        assert_eq!(rejection(&mut bench, &request), Some(limit_text(&limit)));
+    }
+    request.userid = 7;
+    let limit = "268435456 bytes of requests for forecasts of guests";
+    assert_eq!(rejection(&mut bench, &request), Some(limit_text(limit)));
+    request.rolemask = OWNER;
+    assert_eq!(rejection(&mut bench, &request), None);
 }
 
 #[test]

@@ -15,7 +15,7 @@ impl Service for Scheduler {
     }
 
     fn take_messages(&mut self, now: f64) -> Vec<Message> {
-        while self.schedule(now) || self.advance_estimates(now) {}
+        while self.schedule(now) || self.advance_forecasts(now) {}
         if self.deadline().is_some_and(|time| time <= now) {
             self.annotate(now);
         }

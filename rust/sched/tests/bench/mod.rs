@@ -93,7 +93,7 @@ impl Bench {
 
     pub fn responses(&mut self) -> Vec<Message> {
         self.scheduler.schedule(1000.0);
-        while self.scheduler.advance_estimates(1000.0) {}
+        while self.scheduler.advance_forecasts(1000.0) {}
         let (responses, outstanding) = self
             .scheduler
             .take_out()

@@ -47,9 +47,9 @@ pub(crate) struct OpenEstimate {
     pub starts: SlicedEstimate,
     /// Whether all starts are known.
     pub is_forecast: bool,
-    /// The number of jobs in `least_bytes`, which is less than the length of a response with these.
-    pub measured: usize,
-    pub least_bytes: usize,
+    /// Lower bound of the response length for the first `sized_jobs` jobs.
+    pub min_response_bytes: usize,
+    pub sized_jobs: usize,
     /// The number of jobs that the response has.
     pub written: usize,
     pub response: EstimateResponseText,
@@ -71,15 +71,46 @@ pub(crate) fn forecast_part() -> Horizon {
 /// The greatest length of a response, in bytes: half of that of a frame.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
-/// The greatest number of waiting requests.
-const MAX_WAITING: usize = 1024;
-/// The same of one user, and of the bytes of their payloads: at least as many as one request may have.
-const MAX_WAITING_OF_USER: usize = 256;
-const MAX_WAITING_BYTES_OF_USER: usize = MAX_FRAME_BYTES;
+/// The greatest number of waiting requests of one user, and of the bytes of their payloads: at least as many as one request may
+/// have.
+const USER_LIMIT: WaitingSize = WaitingSize {
+    requests: 256,
+    bytes: MAX_FRAME_BYTES,
+};
+/// The same of all guests: four of them cannot keep the owner from its requests.
+const GUESTS_LIMIT: WaitingSize = WaitingSize {
+    requests: 1024,
+    bytes: 4 * MAX_FRAME_BYTES,
+};
+
+/// The size of some waiting requests.
+#[derive(Debug, Default)]
+struct WaitingSize {
+    requests: usize,
+    /// Of their payloads.
+    bytes: usize,
+}
+
+impl WaitingSize {
+    fn add(&mut self, request: &Message) {
+        self.requests += 1;
+        self.bytes += request.payload.as_deref().map_or(0, <[u8]>::len);
+    }
+
+    /// The text of the limit that it exceeds.
+    fn exceeded(&self, limit: &Self) -> Option<String> {
+        let Self { requests, bytes } = limit;
+        if self.requests > *requests {
+            return Some(format!("{requests} requests for forecasts"));
+        }
+        let is_long = self.bytes > *bytes && self.requests > 1;
+        is_long.then(|| format!("{bytes} bytes of requests for forecasts"))
+    }
+}
 
 /// The requests, in the order of their arrival; peers take turns.
 #[derive(Debug)]
-pub(crate) struct EstimateRequests {
+pub(crate) struct ForecastRequests {
     pub open: Option<OpenForecast>,
     pub waiting: VecDeque<Message>,
     /// The peer that had the last turn.
@@ -88,7 +119,7 @@ pub(crate) struct EstimateRequests {
     pub max_bytes: usize,
 }
 
-impl Default for EstimateRequests {
+impl Default for ForecastRequests {
     fn default() -> Self {
         Self {
             open: None,
@@ -99,30 +130,30 @@ impl Default for EstimateRequests {
     }
 }
 
-impl EstimateRequests {
+impl ForecastRequests {
     /// Adds a request to the waiting ones.
     ///
     /// # Errors
     ///
-    /// There are as many as the daemon retains, in all or of this user (EAGAIN): the sender has sent them without waiting
+    /// There are as many as the daemon retains, of this user or of all guests (EAGAIN): the sender has sent them without waiting
     /// for responses.
     pub fn await_turn(&mut self, request: Message) -> Result<(), RequestError> {
-        let length = |request: &Message| request.payload.as_deref().map_or(0, <[u8]>::len);
-        let userid = request.credentials().userid;
-        let (mut count, mut bytes) = (0, length(&request));
-        for other in &self.waiting {
-            if other.credentials().userid == userid {
-                count += 1;
-                bytes += length(other);
+        let sender = request.credentials();
+        let (mut of_user, mut of_guests) = (WaitingSize::default(), WaitingSize::default());
+        for other in self.waiting.iter().chain([&request]) {
+            let credentials = other.credentials();
+            if credentials.userid == sender.userid {
+                of_user.add(other);
+            }
+            if !credentials.is_owner() {
+                of_guests.add(other);
             }
         }
-        let limit = if self.waiting.len() >= MAX_WAITING {
-            format!("{MAX_WAITING} requests for forecasts")
-        } else if count >= MAX_WAITING_OF_USER {
-            format!("{MAX_WAITING_OF_USER} requests for forecasts of user {userid}")
-        } else if count > 0 && bytes > MAX_WAITING_BYTES_OF_USER {
-            format!("{MAX_WAITING_BYTES_OF_USER} bytes of requests for forecasts of user {userid}")
-        } else {
+        let of_guests = of_guests.exceeded(&GUESTS_LIMIT);
+        let of_guests = of_guests.filter(|_| !sender.is_owner());
+        let of_user = of_user.exceeded(&USER_LIMIT);
+        let of_user = of_user.map(|limit| format!("{limit} of user {}", sender.userid));
+        let Some(limit) = of_user.or_else(|| of_guests.map(|limit| limit + " of guests")) else {
             self.waiting.push_back(request);
             return Ok(());
         };
