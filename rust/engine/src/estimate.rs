@@ -28,8 +28,8 @@ pub struct Horizon {
     pub ends: usize,
     /// Maximum number of decisions: starts and denials.
     pub decisions: usize,
-    /// The work after which no further pass begins, in steps of some nanoseconds: an entry of the queue or a planned end
-    /// that is looked at is one, a job or a placement that is examined several. It is counted, not measured.
+    /// Maximum work, in steps of some nanoseconds; the pass that exceeds it is completed. Counted, not measured: one step per
+    /// queue entry or planned end visited, 4 to 128 per job or placement examined.
     pub work: u64,
 }
 

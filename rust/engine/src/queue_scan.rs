@@ -7,12 +7,13 @@ use crate::ids::{ClassId, LaneId};
 use crate::queue::Key;
 use crate::state::EngineState;
 
-/// Jobs of which a scan knows the next one.
+/// A sorted run of pending jobs that the scan merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// The jobs of a class that the scan has not reached.
     Class(ClassId),
-    /// The other jobs of a lane: the search for the next one of a class would look at all of its lanes.
+    /// A lane of a class that the scan has reached. Lanes are merged directly: `Queue::after` would look at every lane of the
+    /// class for each job.
     Lane(LaneId),
 }
 

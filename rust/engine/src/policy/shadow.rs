@@ -135,7 +135,7 @@ struct FreeUnits {
     units: u64,
 }
 
-/// The [work](EngineState::work) of a look at one node.
+/// [Work](EngineState::work) per node or share visited.
 const NODE_WORK: u64 = 4;
 
 /// The shadow of a blocked head.

@@ -97,8 +97,8 @@ pub(super) fn claim_output(output: &Path, service: &Path) -> Result<(), Error> {
     check_claim(output, &found, own)
 }
 
-/// Opens the directory of output of an earlier start of the service with this directory. It may have been removed since, and made by
-/// another service.
+/// Opens the directory of output of an earlier start of the service with this directory. Fails if another service has claimed the
+/// path since.
 pub(super) fn open_former_output(output: &Path, service: &Path) -> Result<File, Error> {
     let folder = open_private(output)?;
     let file = output.join(OWNER_FILE);

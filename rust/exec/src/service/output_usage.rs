@@ -83,7 +83,7 @@ pub(super) struct FreeSpace {
     pub(super) is_low: bool,
     /// Whether there is no room for any output.
     pub(super) is_exhausted: bool,
-    /// The number of times that it has become one of these.
+    /// The number of shortages so far: changes from enough space to low or exhausted.
     pub(super) shortages: u64,
     /// The number of the period in which the output that a job writes is added up: from one measurement to the next, or some
     /// minutes of a shortage.

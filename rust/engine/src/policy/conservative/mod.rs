@@ -33,7 +33,7 @@ use crate::quotas::Quotas;
 use crate::state::{EngineState, PendingClass};
 use crate::verdict::{Cause, Decision, ReservedStart};
 
-/// The [work](EngineState::work) of the look at one job and its reservation.
+/// [Work](EngineState::work) per job visited.
 const VISIT_WORK: u64 = 128;
 
 /// The reservations of all groups.
