@@ -52,8 +52,10 @@ impl EndedJob {
 
 /// The hash of a job's name, which the store retains (FNV-1a).
 ///
-/// Listings take names with equal hashes for equal. Of a million names two have the same hash with a probability of
-/// 3e-8. A user who seeks such a name attains no more than by the other name itself.
+/// Lists skip and rule out inactive jobs by this hash; the name of each row is compared before it is sent. Of a million names,
+/// two have the same hash with a probability of 3e-8. FNV-1a is not keyed: a user can construct a name with the hash of
+/// another. That hides the user's own job from a list without the other name, as that name itself would, and repeats rows on
+/// the pages of a list by it; it shows no job and hides no other user's.
 pub(crate) fn hash_of(name: &str) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -61,18 +63,24 @@ pub(crate) fn hash_of(name: &str) -> u64 {
     name.bytes().fold(BASIS, add)
 }
 
-/// The times of submission of some jobs: none is earlier than the first one or later than the second one.
+/// The bounds of the submission times of some jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Submitted(pub(crate) EventTime, pub(crate) EventTime);
+pub(crate) struct SubmissionBounds {
+    pub(crate) earliest: EventTime,
+    pub(crate) latest: EventTime,
+}
 
-impl Submitted {
+impl SubmissionBounds {
     fn at(time: EventTime) -> Self {
-        Self(time, time)
+        Self {
+            earliest: time,
+            latest: time,
+        }
     }
 
     fn extend(&mut self, other: Self) {
-        self.0 = self.0.min(other.0);
-        self.1 = self.1.max(other.1);
+        self.earliest = self.earliest.min(other.earliest);
+        self.latest = self.latest.max(other.latest);
     }
 }
 
@@ -80,8 +88,9 @@ impl Submitted {
 #[derive(Debug)]
 struct Chunk {
     jobs: Vec<EndedJob>,
-    /// Of each job that is or was in it: jobs that end one after the other were often submitted so.
-    submitted: Submitted,
+    /// Bounds of all jobs that have been in the chunk; a removal does not narrow them. Jobs that end together were often
+    /// submitted together.
+    submission: SubmissionBounds,
 }
 
 /// The inactive jobs by their end, the oldest first.
@@ -110,13 +119,13 @@ impl EndedJobs {
     /// Adds a job that was submitted at this time, unless it is there.
     pub(crate) fn insert(&mut self, job: EndedJob, t_submit: EventTime) {
         let end = job.end();
-        let submitted = Submitted::at(t_submit);
+        let submission = SubmissionBounds::at(t_submit);
         let last = self.chunks.back().and_then(|chunk| chunk.jobs.last());
         let is_last = last.is_none_or(|last| last.end() < end);
         let is_full = |chunk: &Chunk| chunk.jobs.len() >= MAX_CHUNK_JOBS;
         if is_last && self.chunks.back().is_none_or(is_full) {
             let jobs = Vec::with_capacity(MAX_CHUNK_JOBS);
-            self.chunks.push_back(Chunk { jobs, submitted });
+            self.chunks.push_back(Chunk { jobs, submission });
         }
         let index = if is_last {
             self.chunks.len() - 1
@@ -128,12 +137,12 @@ impl EndedJobs {
             return;
         };
         chunk.jobs.insert(position, job);
-        chunk.submitted.extend(submitted);
+        chunk.submission.extend(submission);
         self.len += 1;
         if chunk.jobs.len() > MAX_CHUNK_JOBS {
             let rest = Chunk {
                 jobs: chunk.jobs.split_off(MAX_CHUNK_JOBS / 2),
-                submitted: chunk.submitted,
+                submission: chunk.submission,
             };
             self.chunks.insert(index + 1, rest);
         }
@@ -156,7 +165,7 @@ impl EndedJobs {
         {
             let chunk = &mut self.chunks[index];
             chunk.jobs.extend(next.jobs);
-            chunk.submitted.extend(next.submitted);
+            chunk.submission.extend(next.submission);
         }
         Some(class)
     }
@@ -197,13 +206,16 @@ impl EndedJobs {
     }
 
     /// The jobs that ended before one, or all, the newest first, each with bounds of its submission.
-    pub(crate) fn before(&self, end: Option<End>) -> impl Iterator<Item = (EndedJob, Submitted)> {
+    pub(crate) fn before(
+        &self,
+        end: Option<End>,
+    ) -> impl Iterator<Item = (EndedJob, SubmissionBounds)> {
         let chunks = end.map_or(self.chunks.len(), |end| self.chunk_of(end) + 1);
         let newest_first = self.chunks.iter().take(chunks).rev();
         newest_first
             .flat_map(|chunk| {
                 let newest_first = chunk.jobs.iter().rev();
-                newest_first.map(|job| (*job, chunk.submitted))
+                newest_first.map(|job| (*job, chunk.submission))
             })
             .skip_while(move |(found, _)| end.is_some_and(|end| found.end() >= end))
     }
@@ -215,7 +227,7 @@ mod tests {
 
     use penstock_jobspec::job_id::JobId;
 
-    use super::{Chunk, End, EndedJob, EndedJobs, EventTime, MAX_CHUNK_JOBS, Submitted, hash_of};
+    use super::{Chunk, End, EndedJob, EndedJobs, EventTime, MAX_CHUNK_JOBS, hash_of};
 
     /// The end of a job at this step: two steps have the same time.
     fn end(step: u64, id: u64) -> End {
@@ -230,9 +242,9 @@ mod tests {
 
     /// The jobs that ended before one, or all. Each was submitted within its bounds.
     fn entries(jobs: &EndedJobs, end: Option<End>) -> impl Iterator<Item = EndedJob> {
-        jobs.before(end).map(|(job, Submitted(first, last))| {
+        jobs.before(end).map(|(job, bounds)| {
             let submission = submission(job.end());
-            assert!(first <= submission && submission <= last);
+            assert!((bounds.earliest..=bounds.latest).contains(&submission));
             job
         })
     }

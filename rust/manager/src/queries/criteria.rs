@@ -3,7 +3,7 @@
 use super::filter::Filter;
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
-use crate::ended::{EndedJob, Submitted};
+use crate::ended::{EndedJob, SubmissionBounds};
 use crate::jobs::{HiddenJobs, Job};
 use crate::state::State;
 
@@ -60,7 +60,7 @@ impl Criteria {
     pub(super) fn shows_ended(
         &self,
         job: EndedJob,
-        submitted: Submitted,
+        submission: SubmissionBounds,
         census: &Census,
     ) -> Option<bool> {
         let (end, id) = job.end();
@@ -71,6 +71,6 @@ impl Criteria {
         {
             return Some(false);
         }
-        self.filter.matches_ended(job, submitted, class)
+        self.filter.matches_ended(job, submission, class)
     }
 }

@@ -12,7 +12,7 @@ use penstock_store::JobRow;
 use serde_json::Value;
 
 use crate::census::Class;
-use crate::ended::{EndedJob, Submitted, hash_of};
+use crate::ended::{EndedJob, SubmissionBounds, hash_of};
 use crate::event::EventTime;
 use crate::jobs::Job;
 use crate::reason::cut_error;
@@ -177,7 +177,7 @@ impl Filter {
     pub(crate) fn matches_ended(
         &self,
         job: EndedJob,
-        submitted: Submitted,
+        submission: SubmissionBounds,
         class: Class<'_>,
     ) -> Option<bool> {
         self.decide(&|condition| match condition {
@@ -194,10 +194,10 @@ impl Filter {
                 Some(end > 0.0 && comparison.holds(end, *time))
             }
             Self::Time(Stamp::Submit, comparison, time) => {
-                let Submitted(first, last) = submitted;
-                let [first, last] = [first, last].map(EventTime::seconds);
-                let holds = comparison.holds(first, *time);
-                let is_known = first > 0.0 && holds == comparison.holds(last, *time);
+                let bounds = [submission.earliest, submission.latest];
+                let [earliest, latest] = bounds.map(EventTime::seconds);
+                let holds = comparison.holds(earliest, *time);
+                let is_known = earliest > 0.0 && holds == comparison.holds(latest, *time);
                 is_known.then_some(holds)
             }
             _ => None,
@@ -254,7 +254,7 @@ impl Filter {
         })
     }
 
-    /// Whether a job satisfies the filter, of which `known` tells the conditions.
+    /// Whether a job satisfies the filter, of which `known` decides the conditions.
     fn decide(&self, known: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
         let decide = |filter: &Self| filter.decide(known);
         match self {
@@ -272,33 +272,33 @@ impl Filter {
 
     /// Whether a job satisfies the filter.
     pub(crate) fn matches(&self, job: &Job) -> bool {
-        match self {
-            Self::And(filters) => filters.iter().all(|filter| filter.matches(job)),
-            // As in RFC 31: an empty `or` matches every job.
-            Self::Or(filters) => {
-                filters.is_empty() || filters.iter().any(|filter| filter.matches(job))
-            }
-            Self::Not(filters) => !filters.iter().all(|filter| filter.matches(job)),
-            Self::Users(users) => users.contains(&u64::from(job.record.userid())),
-            Self::Names(names, _) => names.contains(&*job.record.name()),
+        self.decide(&|condition| condition.holds_for(job)) == Some(true)
+    }
+
+    /// Whether a job satisfies the condition; `None` for an operator on other conditions.
+    fn holds_for(&self, job: &Job) -> Option<bool> {
+        let record = &job.record;
+        let has_run = |is_on: &dyn Fn(&ResourceSet) -> bool| ran(job).is_some_and(is_on);
+        Some(match self {
+            Self::And(_) | Self::Or(_) | Self::Not(_) => return None,
+            Self::Users(users) => users.contains(&u64::from(record.userid())),
+            Self::Names(names, _) => names.contains(&*record.name()),
             Self::Queues(queues) => {
-                let queue = job.record.spec().queue.as_ref();
+                let queue = record.spec().queue.as_ref();
                 queue.is_some_and(|queue| queues.contains(queue))
             }
-            Self::States(mask) => mask & job.record.state().bit() != 0,
-            Self::Results(mask) => job
-                .record
-                .result()
-                .is_some_and(|result| mask & (result as u8) != 0),
-            Self::Hosts(hosts, _) => ran(job).is_some_and(|r| r.has_any_host(hosts)),
-            Self::Ranks(ranks, _) => {
-                ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
+            Self::States(mask) => mask & record.state().bit() != 0,
+            Self::Results(mask) => {
+                let result = record.result();
+                result.is_some_and(|result| mask & (result as u8) != 0)
             }
+            Self::Hosts(hosts, _) => has_run(&|r| r.has_any_host(hosts)),
+            Self::Ranks(ranks, _) => has_run(&|r| !r.ranks().intersection(ranks).is_empty()),
             Self::Time(stamp, comparison, time) => {
                 let at = stamp.of(job);
                 at.is_some_and(|at| comparison.holds(at, *time))
             }
-        }
+        })
     }
 }
 

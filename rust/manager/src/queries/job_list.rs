@@ -247,8 +247,8 @@ impl Listing {
                     let ended = ended.take_while(|(job, _)| job.end().0 >= since);
                     let ended = ended.inspect(|(job, _)| *next = Some(job.end()));
                     let criteria = Arc::clone(&self.criteria);
-                    let ended = ended.map(|(job, submitted)| {
-                        let shown = criteria.shows_ended(job, submitted, census);
+                    let ended = ended.map(|(job, submission)| {
+                        let shown = criteria.shows_ended(job, submission, census);
                         (job.end().1, shown)
                     });
                     self.take_rows(cx, ended, budget, &mut rows)
