@@ -853,6 +853,11 @@ impl Machine {
         self.kernel.held.clear();
     }
 
+    /// Ends a count that takes no longer than this step. Returns whether there is one.
+    pub fn end_short_count(&mut self, network: &mut Network) -> bool {
+        self.output.has_short_count() && self.advance_count(usize::MAX, network)
+    }
+
     /// Lets a count look at a number of files. Returns whether there is one.
     pub fn advance_count(&mut self, files: usize, network: &mut Network) -> bool {
         let Some(service) = &mut self.service else {
@@ -916,7 +921,7 @@ impl Machine {
     /// Handles the time.
     pub fn advance(&mut self, network: &mut Network) {
         let now = self.now;
-        // A count takes less time than passes here; one that begins now is still running in the steps that follow.
+        // A count that has begun takes less time than passes here.
         self.advance_count(usize::MAX, network);
         if let Some(service) = &mut self.service {
             service.advance(now);
@@ -924,6 +929,7 @@ impl Machine {
         self.resume_output();
         self.run_reaper();
         self.run_service(network);
+        self.end_short_count(network);
     }
 
     // --- checks

@@ -15,7 +15,7 @@ const SIZE: u64 = 800_000;
 const FINAL_SIZE: u64 = 1 << 40;
 /// The limits of a run with output.
 pub const JOB_LIMIT: u64 = 200_000;
-pub const USER_LIMIT: u64 = 240_000;
+pub const USER_LIMIT: u64 = 120_000;
 pub const RESERVE: OutputReserve = OutputReserve(160_000);
 /// Free bytes at which jobs start again.
 const RESUME: u64 = RESERVE.0 + RESERVE.0 / 8;
@@ -58,6 +58,8 @@ pub struct OutputDisk {
     files: BTreeMap<u64, File>,
     /// The count that has begun: the first job that it has not looked at.
     counting: Option<u64>,
+    /// The number of counts that have begun: every third one takes no longer than the step in which it began.
+    counts: u64,
     peaks: Peaks,
     /// When the service has first measured that there is no room, until it measures enough.
     low_since: Option<f64>,
@@ -73,6 +75,7 @@ impl OutputDisk {
             others: 0,
             files: BTreeMap::new(),
             counting: None,
+            counts: 0,
             peaks: Peaks::default(),
             low_since: None,
             ended: BTreeSet::new(),
@@ -181,11 +184,17 @@ impl OutputDisk {
     /// Begins a count of guests' output.
     pub fn begin_count(&mut self) {
         self.counting = Some(0);
+        self.counts += 1;
         let mut current = BTreeMap::new();
         for user in self.files.values().map(|file| file.user) {
             current.insert(user, self.used(user));
         }
         self.peaks.last = mem::replace(&mut self.peaks.current, current);
+    }
+
+    /// Whether a count has begun that takes no longer than this step.
+    pub fn has_short_count(&self) -> bool {
+        self.counting.is_some() && self.counts.is_multiple_of(3)
     }
 
     /// Looks at a number of files. Returns those of guests, and whether the count has ended; `None` if there is no count.

@@ -459,7 +459,9 @@ impl World {
         }
         let network = Rc::clone(&self.network);
         let mut network = network.borrow_mut();
-        self.machine.deliver_from_reaper(&mut network) || self.machine.advance_setups()
+        self.machine.deliver_from_reaper(&mut network)
+            || self.machine.advance_setups()
+            || self.machine.end_short_count(&mut network)
     }
 
     /// Delivers everything that is under way.
