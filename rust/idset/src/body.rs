@@ -87,11 +87,15 @@ impl Body {
     }
 
     /// The form for ascending ids; `None` if there are none.
-    pub(crate) fn from_ids(ids: Vec<u16>) -> Option<Self> {
+    pub(crate) fn from_ids(mut ids: Vec<u16>) -> Option<Self> {
         let bytes = 8 * words_up_to(*ids.last()?);
-        let as_ids = 4 * ids.len() <= bytes;
-        let ids = Self::Ids(ids);
-        Some(if as_ids { ids } else { ids.to_bits() })
+        if 4 * ids.len() > bytes {
+            return Some(Self::Ids(ids).to_bits());
+        }
+        if ids.len() <= ids.capacity() / 2 {
+            ids.shrink_to_fit();
+        }
+        Some(Self::Ids(ids))
     }
 
     /// The form for a bitmap of `count` ids; `None` if that is 0.
