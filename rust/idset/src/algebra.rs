@@ -103,11 +103,7 @@ impl Op {
             }
             _ => {
                 let mut words = left.to_words(words_up_to(left.last().max(right.last())));
-                match right {
-                    Body::Ids(ids) => wide::change_ids(self, &mut words, ids),
-                    Body::Runs(runs) => wide::combine_runs(self, &mut words, runs),
-                    Body::Full | Body::Bits(_) => {}
-                }
+                right.write(self, &mut words);
                 let count = wide::count(&words);
                 bits_body((words, count))
             }
@@ -118,7 +114,7 @@ impl Op {
     fn select(self, ids: &[u16], other: &Body) -> Vec<u16> {
         match other {
             Body::Bits(words) => wide::select(self, ids, words),
-            _ if ids.len() > MAX_SEARCHED_IDS => {
+            Body::Runs(_) if ids.len() > MAX_SEARCHED_IDS => {
                 let len = words_up_to(other.last());
                 if len <= MAX_SHORT_WORDS {
                     wide::select(self, ids, &other.to_words(len))

@@ -323,20 +323,27 @@ impl Body {
         }
     }
 
-    /// Sets the bits of the ids in a bitmap that is long enough for them.
-    fn write(&self, to: &mut [u64]) {
+    /// Applies the operation to a bitmap, in place. It has a word for each of these ids; `op` is not an intersection.
+    pub(crate) fn write(&self, op: Op, to: &mut [u64]) {
         match self {
-            Self::Full => to.fill(u64::MAX),
-            Self::Ids(ids) => wide::change_ids(Op::Union, to, ids),
-            Self::Runs(runs) => wide::combine_runs(Op::Union, to, runs),
-            Self::Bits(words) => to[..words.len()].copy_from_slice(words),
+            Self::Full => to
+                .iter_mut()
+                .for_each(|word| *word = op.word(*word, u64::MAX)),
+            Self::Ids(ids) => wide::change_ids(op, to, ids),
+            Self::Runs(runs) => wide::combine_runs(op, to, runs),
+            Self::Bits(words) => {
+                debug_assert_ne!(op, Op::Intersection);
+                for (word, own) in to.iter_mut().zip(words) {
+                    *word = op.word(*word, *own);
+                }
+            }
         }
     }
 
-    /// The bitmap of the whole chunk, for a moment.
+    /// The bitmap of the whole chunk, on the stack.
     pub(crate) fn mask(&self) -> [u64; CHUNK_WORDS] {
         let mut words = [0; CHUNK_WORDS];
-        self.write(&mut words);
+        self.write(Op::Union, &mut words);
         words
     }
 
@@ -349,7 +356,7 @@ impl Body {
             return whole;
         }
         let mut whole = vec![0; len];
-        self.write(&mut whole);
+        self.write(Op::Union, &mut whole);
         whole
     }
 

@@ -2,7 +2,7 @@
 #![allow(
     unsafe_code,
     reason = "a function compiled for more than the baseline is called after asking the processor; a result is written \
-              into memory that was not cleared before"
+              into memory that was not cleared before, at places that are not compared with its end"
 )]
 #![expect(
     clippy::inline_always,
@@ -110,6 +110,7 @@ by_level! {
 
 /// Replaces a bitmap, which is long enough for the runs, by its combination with them; not by an intersection.
 pub(crate) fn combine_runs(op: Op, words: &mut [u64], runs: &[Run]) {
+    debug_assert_ne!(op, Op::Intersection);
     if let Some(whole) = words.first_chunk_mut() {
         combine_runs_of_chunk(op, whole, runs);
     } else {
@@ -139,6 +140,7 @@ by_level! {
 
 /// Replaces a bitmap, which is long enough for the ids, by its combination with them; not by an intersection.
 pub(crate) fn change_ids(op: Op, words: &mut [u64], ids: &[u16]) {
+    debug_assert_ne!(op, Op::Intersection);
     match words.first_chunk_mut() {
         Some(whole) => change_ids_of_chunk(op, whole, ids),
         None => change_ids_of_some(op, words, ids),
@@ -157,13 +159,14 @@ by_level! {
 
 /// The ids that belong to the intersection with a bitmap, or to the difference from it.
 pub(crate) fn select(op: Op, ids: &[u16], words: &[u64]) -> Vec<u16> {
+    debug_assert!(matches!(op, Op::Intersection | Op::Difference));
     let mut kept = Vec::with_capacity(ids.len());
     let place = &mut kept.spare_capacity_mut()[..ids.len()];
     let len = match words.first_chunk() {
         Some(whole) => select_of_chunk(op, ids, whole, place),
         None => select_of_some(op, ids, words, place),
     };
-    // SAFETY: the first `len` places are written.
+    // SAFETY: `select_of_*` has written each place below `len`, and `len` is at most `ids.len()`.
     unsafe { kept.set_len(len) };
     kept
 }
@@ -268,7 +271,7 @@ fn select_any(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]
     let mut len = 0;
     for &id in ids {
         let word = words.get(usize::from(id) / 64).copied().unwrap_or(0);
-        // SAFETY: no more ids are written than were read before.
+        // SAFETY: `len` grows by at most 1 for each id, so it is below `ids.len()`, the length of `place`.
         unsafe { place.get_unchecked_mut(len) }.write(id);
         len = len.wrapping_add((word >> (id % 64) & 1) as usize ^ flip);
     }
