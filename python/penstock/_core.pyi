@@ -133,7 +133,7 @@ __all__ = [
 ]
 
 HAS_CHECKS: Final[bool]
-SIMD_LEVEL: Final[Literal["baseline", "avx2", "avx512"] | None]
+SIMD_LEVEL: Final[Literal["baseline", "avx2", "avx512"]]
 __version__: str
 
 def return_memory() -> None: ...

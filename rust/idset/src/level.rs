@@ -54,7 +54,7 @@ impl Level {
         Self::Baseline
     }
 
-    /// The level that the environment limits to; none if it does not.
+    /// Parses the value of the variable; `None` if it is not set.
     fn limit(value: Result<String, VarError>) -> Result<Option<Self>, LevelError> {
         let name = match value {
             Ok(name) => name,
@@ -62,28 +62,38 @@ impl Level {
             Err(VarError::NotUnicode(bytes)) => bytes.to_string_lossy().into_owned(),
         };
         let level = Self::ALL.into_iter().find(|level| level.name() == name);
-        level.map(Some).ok_or(LevelError { found: name })
+        level.map(Some).ok_or_else(|| LevelError {
+            found: name,
+            level: Self::of_processor(),
+        })
     }
 
     /// The level in use: the processor's, or the limit if that is lower.
     pub(crate) fn current() -> Self {
-        static CURRENT: OnceLock<Level> = OnceLock::new();
-        *CURRENT.get_or_init(|| {
-            let limit = Self::limit(std::env::var(VARIABLE)).ok().flatten();
-            Self::of_processor().min(limit.unwrap_or(Self::Avx512))
-        })
+        match chosen() {
+            Ok(level) => *level,
+            Err(error) => error.level,
+        }
     }
 }
 
-/// The vector instructions that sets use: `baseline`, `avx2` or `avx512`. These are the best of the processor at hand, or those
-/// of the environment variable `PENSTOCK_SIMD` if that names less.
+/// The level in use, or the rejection of the variable. The environment is read once: all operations use one level.
+fn chosen() -> &'static Result<Level, LevelError> {
+    static CHOSEN: OnceLock<Result<Level, LevelError>> = OnceLock::new();
+    CHOSEN.get_or_init(|| {
+        let limit = Level::limit(std::env::var(VARIABLE))?;
+        Ok(Level::of_processor().min(limit.unwrap_or(Level::Avx512)))
+    })
+}
+
+/// Returns the vector instructions that sets use, `baseline`, `avx2` or `avx512`: the best of this processor, limited by the
+/// environment variable `PENSTOCK_SIMD`.
 ///
 /// # Errors
 ///
-/// The variable names no such level. Sets use the best ones then.
+/// The variable has another value; the best instructions are used then.
 pub fn simd_level() -> Result<&'static str, LevelError> {
-    Level::limit(std::env::var(VARIABLE))?;
-    Ok(Level::current().name())
+    chosen().clone().map(Level::name)
 }
 
 /// The rejection of a value of `PENSTOCK_SIMD`.
@@ -92,6 +102,15 @@ pub fn simd_level() -> Result<&'static str, LevelError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelError {
     found: String,
+    /// The level in use.
+    level: Level,
+}
+
+impl LevelError {
+    /// Returns the vector instructions that sets use in spite of the variable: the best of this processor.
+    pub fn level_in_use(&self) -> &'static str {
+        self.level.name()
+    }
 }
 
 impl fmt::Display for LevelError {
@@ -120,6 +139,12 @@ mod tests {
         for wrong in ["", "avx", "AVX2", "avx512 "] {
             assert!(Level::limit(Ok(wrong.into())).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_error_has_the_best_level_of_the_processor() {
+        let error = Level::limit(Ok("avx3".into())).unwrap_err();
+        assert_eq!(error.level_in_use(), Level::of_processor().name());
     }
 
     /// `make test` runs the tests with each of the levels; a processor has those up to its own.

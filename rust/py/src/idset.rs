@@ -333,14 +333,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyIdSet>()?;
     module.add_class::<PyFrozenIdSet>()?;
     let level = match penstock_idset::simd_level() {
-        Ok(level) => Some(level),
+        Ok(level) => level,
         Err(error) => {
             let text = CString::new(error.to_string())?;
             let category = module.py().get_type::<PyRuntimeWarning>();
             PyErr::warn(module.py(), &category, &text, 1)?;
-            None
+            error.level_in_use()
         }
     };
-    // The vector instructions in use, none if the environment does not name them.
+    // The vector instructions in use.
     module.add("SIMD_LEVEL", level)
 }

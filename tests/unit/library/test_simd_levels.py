@@ -71,11 +71,14 @@ def test_each_level_has_the_results_of_sets(level):
 
 @pytest.mark.parametrize("value", ["avx3", "", "AVX2", "avx2 "])
 def test_a_value_that_names_no_level_is_warned_about(value):
-    done = run("import penstock; print(penstock.IDset('0-3') | penstock.IDset('5'))", value)
+    program = "from penstock import IDset, _core; print(IDset('0-3') | IDset('5'), _core.SIMD_LEVEL)"
+    done = run(program, value)
     expected = "expected `baseline`, `avx2` or `avx512`"
     [line] = [line for line in done.stderr.splitlines() if "RuntimeWarning" in line]
     assert f'invalid environment variable PENSTOCK_SIMD="{value}": {expected}' in line
-    assert done.stdout == "0-3,5\n"
+    ids, level = done.stdout.split()
+    assert ids == "0-3,5"
+    assert level == run("from penstock import _core; print(_core.SIMD_LEVEL)", "avx512").stdout.strip()
 
 
 def test_a_warning_about_the_level_can_be_an_error():
