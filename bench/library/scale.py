@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 MIB = 2**20
-#: A bit of a node's number, and the first of two cores of which it lacks one if that is 0.
-PAIRS = [(bit, 3 * bit) for bit in range(10)]
-UPPER = [(bit, 30 + 3 * bit) for bit in range(10)]
 
 
 def scattered_hosts(ranges: int) -> str:
@@ -47,18 +44,19 @@ def racks_of_hosts(ranges: int) -> str:
     return ",".join(f"r{number}n[{rack}]" for number in range(ranges // 1000))
 
 
+def cores_of(bits: int, first: int) -> str:
+    """Ten pairs of cores: for each, a bit says whether a node has both or the second alone."""
+    pairs = (first + 3 * bit for bit in range(10))
+    return ",".join(
+        f"{core}-{core + 1}" if bits >> bit & 1 else f"{core + 1}" for bit, core in enumerate(pairs)
+    )
+
+
 def different_nodes(nodes: int) -> str:
     """An R in which no two nodes have the same cores: bits of the rank say which are there."""
-    cores = [
-        ",".join(f"{core}-{core + 1}" if bits >> bit & 1 else f"{core + 1}" for bit, core in PAIRS)
-        for bits in range(1024)
-    ]
-    more = [
-        ",".join(f"{core}-{core + 1}" if bits >> bit & 1 else f"{core + 1}" for bit, core in UPPER)
-        for bits in range(1024)
-    ]
+    lower, upper = ([cores_of(bits, first) for bits in range(1024)] for first in (0, 30))
     entries = (
-        f'{{"rank":"{rank}","children":{{"core":"{cores[rank % 1024]},{more[rank // 1024]}"}}}}'
+        f'{{"rank":"{rank}","children":{{"core":"{lower[rank % 1024]},{upper[rank // 1024]}"}}}}'
         for rank in range(nodes)
     )
     return (

@@ -53,38 +53,38 @@ def shown(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def megahertz() -> float:
-    """The frequency of the time stamp counter, as the system names it."""
+def hertz() -> float | None:
+    """The clock of `/proc/cpuinfo`; None if the system names none."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("cpu MHz"):
-            return float(line.split(":")[1])
-    return 1000.0
+            return float(line.split(":")[1]) * 1e6
+    return None
 
 
-def rate(row: Row, seconds: float, hertz: float) -> str:
-    """Cycles for each id, host, node or call; for few of them, of the whole."""
-    cycles = seconds * hertz
+def rate(row: Row, seconds: float, clock: float | None) -> str:
+    """Cycles, or ns without a clock, for each id, host, node or call; for few, of the whole."""
+    number, unit = (seconds * 1e9, "ns") if clock is None else (seconds * clock, "cycles")
     count = row.count()
-    return f"{cycles / count:.3g} cycles/{row.unit}" if count else f"{cycles:.3g} cycles"
+    return f"{number / count:.3g} {unit}/{row.unit}" if count else f"{number:.3g} {unit}"
 
 
 def main() -> None:
     """Measures, and prints the tables."""
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     measured = {row: least_times(row) for row in ROWS if word in row.name}
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    command = ["git", "describe", "--always", "--dirty"]
     commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    mhz = megahertz()
+    clock = hertz()
     lines, verdicts = [], Counter[str]()
     for row, times in measured.items():
         own, bound = times.pop("penstock"), times.pop("bound")
         target, verdict = row.verdict(own, times, bound)
         verdicts[verdict] += 1
         peers = ", ".join(f"{who} {shown(one)} ({own / one:.3g})" for who, one in times.items())
-        rates = f"{rate(row, own, mhz * 1e6)} | {rate(row, bound, mhz * 1e6)}"
+        rates = f"{rate(row, own, clock)} | {rate(row, bound, clock)}"
         lines.append(
             f"| {row.name} | {target} | {shown(own)} | {peers or '-'} "
-            f"| {row.bound} {shown(bound)} ({own / bound:.3g}) | {rates} | {row.limit} "
+            f"| {row.bound} {shown(bound)} ({own / bound:.3g}) | {rates} | {row.work or '-'} "
             f"| {verdict} |"
         )
     if not word:
@@ -97,11 +97,18 @@ def main() -> None:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     print(
         f"`make bench-lib` at {commit}, least times: {counts}. In brackets is Penstock's time as\n"
-        "a multiple of a peer's or the yardstick's. Cycles are those of the time stamp counter,\n"
-        f"{mhz:.0f} MHz.\n"
+        "a multiple of a peer's or the yardstick's."
     )
-    columns = "row target penstock peers yardstick rate yardstick's limit verdict".split()
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    if clock is not None:
+        print(
+            f"Cycles are those of the clock of `/proc/cpuinfo`, {clock / 1e6:.0f} MHz; in virtual\n"
+            "machines the time stamp counter's."
+        )
+    columns = [
+        *("row", "target", "penstock", "peers", "yardstick", "cycles"),
+        *("cycles of the yardstick", "what takes the time", "verdict"),
+    ]
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     print("\n".join(lines))
     if memory:
         print("\n| memory | target | penstock | pyroaring's containers | verdict |")
