@@ -15,7 +15,7 @@ struct shared {
     const penstock_rset_t *r;
 };
 
-/* All threads begin to read at once. */
+/* Threads begin each kind of object at once. */
 static pthread_barrier_t barrier;
 static struct shared shared;
 
@@ -96,10 +96,11 @@ static void use_r(uint32_t number)
 static void *run(void *argument)
 {
     uint32_t number = *(uint32_t *)argument;
-    pthread_barrier_wait(&barrier);
-    use_set(number);
-    use_list(number);
-    use_r(number);
+    void (*const uses[])(uint32_t) = {use_set, use_list, use_r};
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        pthread_barrier_wait(&barrier);
+        uses[i](number);
+    }
     return NULL;
 }
 
