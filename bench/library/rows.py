@@ -664,7 +664,7 @@ row(
     "hostlist fold 100,000 shuffled names",
     12e-3,
     making_strings(names),
-    "a sort of numbers",
+    NAMES,
     (lambda: HOSTS, "host"),
     penstock=lambda: lambda some=names(): _folded(some),
     ClusterShell=peer(NodeSet, lambda: lambda some=names(): str(NodeSet.fromlist(some))),
@@ -686,7 +686,7 @@ row(
     "hostlist sort 100,000 shuffled names",
     6e-3,
     making_strings(names),
-    "a bit for each host",
+    "a sort of numbers",
     (lambda: HOSTS, "host"),
     penstock=_changed(joined, lambda hosts: hosts.sort()),
     python_hostlist=peer(
@@ -697,7 +697,7 @@ row(
     "hostlist uniq 100,000 shuffled names",
     6e-3,
     making_strings(names),
-    "a sort of numbers",
+    "a bit for each host",
     (lambda: HOSTS, "host"),
     penstock=_changed(joined, lambda hosts: hosts.uniq()),
 )
@@ -705,7 +705,7 @@ row(
     "hostlist sort 120,000 hosts in overlapping ranges",
     20e-3,
     making_strings(names),
-    NAMES,
+    "a sort of numbers",
     (lambda: 120_000, "host"),
     penstock=_changed(overlapping, lambda hosts: hosts.sort()),
 )
