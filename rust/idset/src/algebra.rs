@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::body::{Body, Counted, words_up_to};
 use crate::op::Op;
-use crate::pieces::{MAX_IDS_AS_RUNS, Pieces};
 use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
+use crate::runwise::{MAX_IDS_AS_RUNS, RunwiseOp};
 use crate::wide;
 use crate::words;
 
@@ -16,7 +16,7 @@ const MAX_COMPARED_IDS: usize = 128;
 /// The ratio of the numbers of ids of the right and of the left operand, above which each left one is searched for in the right.
 const MAX_LOOKUP_FACTOR: usize = 32;
 
-/// Runs of one operand up to which the other's ids are kept or changed piece by piece.
+/// Runs of one operand up to which the other's ids are kept or changed run by run.
 const MAX_FEW_RUNS: usize = 8;
 /// Ids up to which each is searched for in the other operand's runs; for more, a bitmap of the runs is faster.
 const MAX_SEARCHED_IDS: usize = 16;
@@ -62,13 +62,15 @@ impl Op {
         }
     }
 
-    /// The same for other pairs of forms.
+    /// The operation on forms that `apply` has no direct way for.
     fn apply_mixed(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         if let Some(runs) = few_runs(right) {
-            return Pieces::new(|in_run, in_other| self.keeps(in_other, in_run)).apply(runs, left);
+            return RunwiseOp::new(|in_run, in_other| self.keeps(in_other, in_run))
+                .apply(runs, left);
         }
         if let Some(runs) = few_runs(left) {
-            return Pieces::new(|in_run, in_other| self.keeps(in_run, in_other)).apply(runs, right);
+            return RunwiseOp::new(|in_run, in_other| self.keeps(in_run, in_other))
+                .apply(runs, right);
         }
         match (left, right) {
             (Body::Ids(ids), other) if matches!(self, Self::Intersection | Self::Difference) => {
@@ -86,7 +88,7 @@ impl Op {
         }
     }
 
-    /// On a bitmap of the left operand, or of the right one where the order does not matter and that is one already.
+    /// Converts operands to bitmaps where needed, and combines these.
     fn through_words(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         let swap = matches!(right, Body::Bits(_)) && self != Self::Difference;
         let (left, right) = if swap { (right, left) } else { (left, right) };
@@ -110,7 +112,7 @@ impl Op {
         }
     }
 
-    /// The ids that belong to the intersection with another operand that are no ids, or to the difference from it.
+    /// The ids that the other operand has (intersection) or lacks (difference).
     fn select(self, ids: &[u16], other: &Body) -> Vec<u16> {
         match other {
             Body::Bits(words) => wide::select(self, ids, words),

@@ -37,8 +37,8 @@ mod lenient;
 mod level;
 mod op;
 mod ops;
-mod pieces;
 mod run;
+mod runwise;
 #[cfg(feature = "serde")]
 mod serde;
 mod set;

@@ -1,4 +1,4 @@
-//! Operations on whole bitmaps, with the widest instructions that the processor at hand has.
+//! Operations on the bitmaps, ids and runs of a chunk, compiled for each level of vector instructions.
 #![allow(
     unsafe_code,
     reason = "a function compiled for more than the baseline is called after asking the processor; a result is written \

@@ -1,5 +1,5 @@
-//! Set operations of any ids of a chunk and a few runs: between the ends of the runs, the others' ids remain or change as a
-//! whole.
+//! Set operations with an operand of a few runs. Inside its runs, and outside, the result has no ids, all ids, the other
+//! operand's ids, or their complement.
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -9,50 +9,48 @@ use crate::run::{CHUNK_IDS, Run};
 use crate::wide;
 use crate::words::{self, WORD_BITS};
 
-/// Ids up to which a result that is not a part of them is made as runs; for more, a bitmap is faster.
+/// Most ids from which a union, symmetric difference or complement is built as runs; for more, a bitmap is faster.
 pub(crate) const MAX_IDS_AS_RUNS: usize = 32;
 
 /// The ids of a result between two ends of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece {
+enum Fill {
     None,
     All,
     /// The ids of the other operand.
-    Same,
-    /// The ids that the other operand has not.
-    Flipped,
-}
-
-impl Piece {
-    fn new(keeps: impl Fn(bool) -> bool) -> Self {
-        match (keeps(false), keeps(true)) {
-            (false, false) => Self::None,
-            (true, true) => Self::All,
-            (false, true) => Self::Same,
-            (true, false) => Self::Flipped,
-        }
-    }
-
-    /// Whether it may have ids that the other operand has not.
-    fn adds(self) -> bool {
-        matches!(self, Self::All | Self::Flipped)
-    }
+    Other,
+    /// The ids that the other operand lacks.
+    Complement,
 }
 
 /// The ids of a result inside of runs and outside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pieces {
-    inside: Piece,
-    outside: Piece,
+pub(crate) struct RunwiseOp {
+    inside: Fill,
+    /// Whether the other operand's ids outside of the runs belong to the result; no operation adds others there.
+    keeps_outside: bool,
 }
 
-impl Pieces {
+impl RunwiseOp {
     /// `keeps(in_run, in_other)`: whether an id belongs to the result.
     pub(crate) fn new(keeps: impl Fn(bool, bool) -> bool) -> Self {
+        let inside = match (keeps(true, false), keeps(true, true)) {
+            (false, false) => Fill::None,
+            (true, true) => Fill::All,
+            (false, true) => Fill::Other,
+            (true, false) => Fill::Complement,
+        };
+        debug_assert!(!keeps(false, false));
+        let keeps_outside = keeps(false, true);
         Self {
-            inside: Piece::new(|in_other| keeps(true, in_other)),
-            outside: Piece::new(|in_other| keeps(false, in_other)),
+            inside,
+            keeps_outside,
         }
+    }
+
+    /// Whether the result may have ids that the other operand lacks.
+    fn adds(self) -> bool {
+        matches!(self.inside, Fill::All | Fill::Complement)
     }
 
     /// The result and how many ids it has; none if it has none.
@@ -67,7 +65,7 @@ impl Pieces {
             }
             Body::Ids(ids) => {
                 let ids = self.relevant(runs, ids);
-                if !self.inside.adds() && !self.outside.adds() {
+                if !self.adds() {
                     let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
                     return Some((Body::from_ids(ids)?, count));
                 }
@@ -85,8 +83,8 @@ impl Pieces {
     /// The ids on which the result depends.
     fn relevant(self, runs: &[Run], ids: &[u16]) -> Vec<u16> {
         let mut relevant = Vec::with_capacity(ids.len());
-        self.each(runs, |run, piece| {
-            if matches!(piece, Piece::Same | Piece::Flipped) {
+        self.each(runs, |run, fill| {
+            if matches!(fill, Fill::Other | Fill::Complement) {
                 let ids = &ids[ids.partition_point(|&id| id < run.lo)..];
                 let len = ids.partition_point(|&id| id <= run.hi);
                 relevant.extend_from_slice(&ids[..len]);
@@ -95,46 +93,48 @@ impl Pieces {
         relevant
     }
 
-    /// Calls back with each part of the chunk and what is in it.
-    fn each(self, runs: &[Run], mut call: impl FnMut(Run, Piece)) {
+    /// Calls back with each run and each gap, in order, and its fill.
+    fn each(self, runs: &[Run], mut call: impl FnMut(Run, Fill)) {
+        let outside = if self.keeps_outside {
+            Fill::Other
+        } else {
+            Fill::None
+        };
         let mut lo = Some(0);
         for &run in runs {
             if let Some(lo) = lo.filter(|&lo| lo < run.lo) {
                 let hi = run.lo - 1;
-                call(Run { lo, hi }, self.outside);
+                call(Run { lo, hi }, outside);
             }
             call(run, self.inside);
             lo = run.hi.checked_add(1);
         }
         if let Some(lo) = lo {
             let hi = u16::MAX;
-            call(Run { lo, hi }, self.outside);
+            call(Run { lo, hi }, outside);
         }
     }
 
     /// The words of a result, if the other operand has `own` ones.
     fn words_len(self, runs: &[Run], own: usize) -> usize {
-        let mut len = own;
-        self.each(runs, |run, piece| {
-            if piece.adds() {
-                len = len.max(words_up_to(run.hi));
-            }
-        });
-        len
+        match runs.last() {
+            Some(last) if self.adds() => own.max(words_up_to(last.hi)),
+            _ => own,
+        }
     }
 
     /// The result, made of the other operand's bitmap.
     fn of_words(self, runs: &[Run], mut words: Vec<u64>) -> Option<(Body, u32)> {
         words.resize(self.words_len(runs, words.len()), 0);
         let end = words.len() * WORD_BITS;
-        self.each(runs, |run, piece| {
+        self.each(runs, |run, fill| {
             let (lo, hi) = (usize::from(run.lo), usize::from(run.hi).min(end - 1));
             if lo < end {
-                match piece {
-                    Piece::None => words::clear(&mut words, lo, hi),
-                    Piece::All => words::set(&mut words, lo, hi),
-                    Piece::Same => {}
-                    Piece::Flipped => words::flip(&mut words, lo, hi),
+                match fill {
+                    Fill::None => words::clear(&mut words, lo, hi),
+                    Fill::All => words::set(&mut words, lo, hi),
+                    Fill::Other => {}
+                    Fill::Complement => words::flip(&mut words, lo, hi),
                 }
             }
         });
@@ -145,14 +145,14 @@ impl Pieces {
     /// The result, made of the other operand's runs.
     fn of_runs(self, runs: &[Run], others: &[Run]) -> Vec<Run> {
         let mut made = Vec::with_capacity(others.len() + 2 * runs.len() + 1);
-        self.each(runs, |part, piece| {
+        self.each(runs, |part, fill| {
             let others = &others[others.partition_point(|other| other.hi < part.lo)..];
             let others = &others[..others.partition_point(|other| other.lo <= part.hi)];
-            match piece {
-                Piece::None => {}
-                Piece::All => push(&mut made, part),
-                Piece::Same => push_all(&mut made, others, part),
-                Piece::Flipped => push_gaps(&mut made, others, part),
+            match fill {
+                Fill::None => {}
+                Fill::All => push(&mut made, part),
+                Fill::Other => push_all(&mut made, others, part),
+                Fill::Complement => push_gaps(&mut made, others, part),
             }
         });
         made
