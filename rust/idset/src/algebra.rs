@@ -2,12 +2,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::body::{Body, Counted, words_up_to};
+use crate::body::{Body, Counted, counted_ids, counted_runs, counted_words, words_up_to};
 use crate::op::Op;
 use crate::run::{CHUNK_IDS, CHUNK_WORDS, Run};
 use crate::runwise::{MAX_IDS_AS_RUNS, RunwiseOp};
 use crate::wide;
-use crate::words;
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
 const MAX_MERGED_RUNS: usize = 256;
@@ -40,23 +39,23 @@ impl Op {
             }
             (_, Body::Full) if self == Self::Difference => None,
             (Body::Full, Body::Bits(words)) | (Body::Bits(words), Body::Full) => {
-                bits_body(wide::combined(Self::Difference, &ALL_WORDS, words))
+                counted_words(wide::combined(Self::Difference, &ALL_WORDS, words))
             }
             (Body::Full, Body::Ids(ids)) | (Body::Ids(ids), Body::Full)
                 if ids.len() > MAX_IDS_AS_RUNS =>
             {
                 let mut words = ALL_WORDS.to_vec();
                 wide::change_ids(Self::Difference, &mut words, ids);
-                bits_body((words, CHUNK_IDS - left.count.min(right.count)))
+                counted_words((words, CHUNK_IDS - left.count.min(right.count)))
             }
-            (Body::Bits(a), Body::Bits(b)) => bits_body(wide::combined(self, a, b)),
+            (Body::Bits(a), Body::Bits(b)) => counted_words(wide::combined(self, a, b)),
             (Body::Ids(a), Body::Ids(b))
                 if matches!(self, Self::Union | Self::SymmetricDifference) =>
             {
-                counted(wide::merged(self, a, b).unwrap_or_else(|| self.merge(a, b)))
+                counted_ids(wide::merged(self, a, b).unwrap_or_else(|| self.merge(a, b)))
             }
             (Body::Ids(a), Body::Ids(b)) if a.len() >= b.len() / MAX_LOOKUP_FACTOR => {
-                counted(wide::merged(self, a, b).unwrap_or_else(|| self.filter(a, b)))
+                counted_ids(wide::merged(self, a, b).unwrap_or_else(|| self.filter(a, b)))
             }
             (left, right) => self.apply_mixed(left, right),
         }
@@ -74,15 +73,13 @@ impl Op {
         }
         match (left, right) {
             (Body::Ids(ids), other) if matches!(self, Self::Intersection | Self::Difference) => {
-                counted(self.select(ids, other))
+                counted_ids(self.select(ids, other))
             }
             (other, Body::Ids(ids)) if self == Self::Intersection => {
-                counted(self.select(ids, other))
+                counted_ids(self.select(ids, other))
             }
             (Body::Runs(a), Body::Runs(b)) if a.len() + b.len() <= MAX_MERGED_RUNS => {
-                let runs = self.sweep(a, b);
-                let count = Run::count_all(&runs);
-                (count > 0).then(|| (Body::from_runs(&runs, count), count))
+                counted_runs(&self.sweep(a, b))
             }
             (left, right) => self.through_words(left, right),
         }
@@ -94,20 +91,20 @@ impl Op {
         let (left, right) = if swap { (right, left) } else { (left, right) };
         match (left, right) {
             (Body::Bits(words), Body::Runs(_)) if self == Self::Intersection => {
-                bits_body(wide::combined(self, words, &right.mask()))
+                counted_words(wide::combined(self, words, &right.mask()))
             }
             (_, Body::Bits(words)) => {
                 let mask = &left.mask()[..words_up_to(left.last())];
-                bits_body(wide::combined(self, mask, words))
+                counted_words(wide::combined(self, mask, words))
             }
             (_, Body::Runs(_)) if self == Self::Intersection => {
-                bits_body(wide::combined(self, &left.mask(), &right.mask()))
+                counted_words(wide::combined(self, &left.mask(), &right.mask()))
             }
             _ => {
                 let mut words = left.to_words(words_up_to(left.last().max(right.last())));
                 right.write(self, &mut words);
                 let count = wide::count(&words);
-                bits_body((words, count))
+                counted_words((words, count))
             }
         }
     }
@@ -142,17 +139,8 @@ impl Op {
             return left.iter().copied().filter(|id| is_kept(*id)).collect();
         }
         let mut words = [0; CHUNK_WORDS];
-        for &id in right {
-            words::add(&mut words, id.into());
-        }
-        let mut ids = vec![0; left.len()];
-        let mut len = 0;
-        for &id in left {
-            ids[len] = id;
-            len += usize::from(self.keeps(true, words::contains(&words, id.into())));
-        }
-        ids.truncate(len);
-        ids
+        wide::change_ids(Self::Union, &mut words, right);
+        wide::select(self, left, &words)
     }
 
     /// Id by id, for a union or a symmetric difference.
@@ -219,15 +207,6 @@ fn boundary(runs: &[Run], index: usize) -> u32 {
     })
 }
 
-fn counted(ids: Vec<u16>) -> Option<(Body, u32)> {
-    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
-    Some((Body::from_ids(ids)?, count))
-}
-
-fn bits_body((words, count): (Vec<u64>, u32)) -> Option<(Body, u32)> {
-    Some((Body::from_words(words, count)?, count))
-}
-
 /// The runs of a chunk that has a few of them.
 fn few_runs(body: &Body) -> Option<&[Run]> {
     match body {
@@ -283,6 +262,7 @@ mod tests {
 
     use super::*;
     use crate::body::runs_of;
+    use crate::words;
 
     const OPS: [Op; 4] = [
         Op::Union,

@@ -40,6 +40,23 @@ pub(crate) fn words_up_to(id: u16) -> usize {
     usize::from(id) / WORD_BITS + 1
 }
 
+/// A body of ascending ids and how many it has; `None` if there are none.
+pub(crate) fn counted_ids(ids: Vec<u16>) -> Option<(Body, u32)> {
+    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
+    Some((Body::from_ids(ids)?, count))
+}
+
+/// A body of a bitmap of `count` ids and how many it has; `None` if that is 0.
+pub(crate) fn counted_words((words, count): (Vec<u64>, u32)) -> Option<(Body, u32)> {
+    Some((Body::from_words(words, count)?, count))
+}
+
+/// A body of ascending runs with gaps between them and how many ids it has; `None` if there are none.
+pub(crate) fn counted_runs(runs: &[Run]) -> Option<(Body, u32)> {
+    let count = Run::count_all(runs);
+    (count > 0).then(|| (Body::from_runs(runs, count), count))
+}
+
 /// The runs of ascending ids.
 pub(crate) fn runs_of(ids: &[u16]) -> Vec<Run> {
     ids.chunk_by(|a, b| a + 1 == *b)

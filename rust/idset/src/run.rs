@@ -1,7 +1,7 @@
 //! A run of ids in a chunk of 65,536.
 
 /// Bits of a word of a bitmap.
-const WORD_BITS: usize = 64;
+pub(crate) const WORD_BITS: usize = 64;
 /// Ids of a chunk.
 pub(crate) const CHUNK_IDS: u32 = 1 << 16;
 /// Words of a chunk's whole bitmap.
@@ -44,18 +44,27 @@ impl Run {
         reason = "compiled into each caller for its instructions"
     )]
     pub(crate) fn change(self, words: &mut [u64], change: impl Fn(&mut u64, u64)) {
-        let (lo, hi) = (usize::from(self.lo), usize::from(self.hi));
-        let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
-        let from = u64::MAX << (lo % WORD_BITS);
-        let to = u64::MAX >> (WORD_BITS - 1 - hi % WORD_BITS);
-        // Without a branch on whether it is one word or two, which would be unpredictable.
-        let apart = if first == last { 0 } else { u64::MAX };
-        change(&mut words[first], from & (to | apart));
-        change(&mut words[last], to & apart);
-        if first + 1 < last {
-            for word in &mut words[first + 1..last] {
-                change(word, u64::MAX);
-            }
+        change_bits(words, self.lo.into(), self.hi.into(), change);
+    }
+}
+
+/// Applies `change(word, mask)` to every word that has bits of `lo..=hi`. A mask of zero must change nothing.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "compiled into each caller for its instructions"
+)]
+pub(crate) fn change_bits(words: &mut [u64], lo: usize, hi: usize, change: impl Fn(&mut u64, u64)) {
+    let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
+    let from = u64::MAX << (lo % WORD_BITS);
+    let to = u64::MAX >> (WORD_BITS - 1 - hi % WORD_BITS);
+    // Without a branch on whether it is one word or two, which would be unpredictable.
+    let apart = if first == last { 0 } else { u64::MAX };
+    change(&mut words[first], from & (to | apart));
+    change(&mut words[last], to & apart);
+    if first + 1 < last {
+        for word in &mut words[first + 1..last] {
+            change(word, u64::MAX);
         }
     }
 }

@@ -3,9 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::body::{Body, runs_of, words_up_to};
+use crate::body::{Body, counted_ids, counted_runs, counted_words, runs_of, words_up_to};
 use crate::op::Op;
-use crate::run::{CHUNK_IDS, Run};
+use crate::run::Run;
 use crate::wide;
 use crate::words::{self, WORD_BITS};
 
@@ -56,8 +56,8 @@ impl RunwiseOp {
     /// The result and how many ids it has; none if it has none.
     pub(crate) fn apply(self, runs: &[Run], other: &Body) -> Option<(Body, u32)> {
         match other {
-            Body::Full => counted(&self.of_runs(runs, &[Run::ALL])),
-            Body::Runs(others) => counted(&self.of_runs(runs, others)),
+            Body::Full => counted_runs(&self.of_runs(runs, &[Run::ALL])),
+            Body::Runs(others) => counted_runs(&self.of_runs(runs, others)),
             Body::Bits(words) => {
                 let mut made = Vec::with_capacity(self.words_len(runs, words.len()));
                 made.extend_from_slice(words);
@@ -66,11 +66,10 @@ impl RunwiseOp {
             Body::Ids(ids) => {
                 let ids = self.relevant(runs, ids);
                 if !self.adds() {
-                    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
-                    return Some((Body::from_ids(ids)?, count));
+                    return counted_ids(ids);
                 }
                 if ids.len() <= MAX_IDS_AS_RUNS {
-                    return counted(&self.of_runs(runs, &runs_of(&ids)));
+                    return counted_runs(&self.of_runs(runs, &runs_of(&ids)));
                 }
                 let own = ids.last().map_or(0, |&id| words_up_to(id));
                 let mut words = vec![0; self.words_len(runs, own)];
@@ -139,7 +138,7 @@ impl RunwiseOp {
             }
         });
         let count = words::count(&words);
-        Some((Body::from_words(words, count)?, count))
+        counted_words((words, count))
     }
 
     /// The result, made of the other operand's runs.
@@ -199,9 +198,4 @@ fn push_gaps(made: &mut Vec<Run>, runs: &[Run], part: Run) {
         let lo = last.hi + 1;
         push(made, Run { lo, hi: part.hi });
     }
-}
-
-fn counted(runs: &[Run]) -> Option<(Body, u32)> {
-    let count = Run::count_all(runs);
-    (count > 0).then(|| (Body::from_runs(runs, count), count))
 }

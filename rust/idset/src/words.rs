@@ -1,10 +1,9 @@
 //! Bit operations on slices of words: bit `i` is bit `i % 64` of word `i / 64`.
 use alloc::vec::Vec;
 
+use crate::run;
+pub(crate) use crate::run::WORD_BITS;
 use crate::wide;
-
-/// Bits in a word.
-pub(crate) const WORD_BITS: usize = 64;
 
 /// A word with the bits `from..64` set.
 fn high(from: usize) -> u64 {
@@ -32,12 +31,6 @@ pub(crate) fn contains(words: &[u64], bit: usize) -> bool {
     words
         .get(bit / WORD_BITS)
         .is_some_and(|word| word >> (bit % WORD_BITS) & 1 == 1)
-}
-
-/// Sets a bit, which lies in the slice.
-#[inline]
-pub(crate) fn add(words: &mut [u64], bit: usize) {
-    words[bit / WORD_BITS] |= 1 << (bit % WORD_BITS);
 }
 
 /// The first set bit at or after `from`.
@@ -240,32 +233,17 @@ pub(crate) fn trim(words: &mut Vec<u64>) {
     words.truncate(end.map_or(0, |last| last + 1));
 }
 
-/// Applies `change(word, mask)` to every word that holds bits of `lo..=hi`. A mask of zero must change nothing.
-#[inline]
-fn masked(words: &mut [u64], lo: usize, hi: usize, change: impl Fn(&mut u64, u64)) {
-    let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
-    // Without a branch on whether it is one word or two, which would be unpredictable.
-    let apart = if first == last { 0 } else { u64::MAX };
-    change(&mut words[first], high(lo) & (low(hi) | apart));
-    change(&mut words[last], low(hi) & apart);
-    if first + 1 < last {
-        for word in &mut words[first + 1..last] {
-            change(word, u64::MAX);
-        }
-    }
-}
-
 /// Sets the bits `lo..=hi`, which lie in the slice.
 pub(crate) fn set(words: &mut [u64], lo: usize, hi: usize) {
-    masked(words, lo, hi, |word, mask| *word |= mask);
+    run::change_bits(words, lo, hi, |word, mask| *word |= mask);
 }
 
 /// Clears the bits `lo..=hi`, which lie in the slice.
 pub(crate) fn clear(words: &mut [u64], lo: usize, hi: usize) {
-    masked(words, lo, hi, |word, mask| *word &= !mask);
+    run::change_bits(words, lo, hi, |word, mask| *word &= !mask);
 }
 
 /// Changes the bits `lo..=hi`, which lie in the slice.
 pub(crate) fn flip(words: &mut [u64], lo: usize, hi: usize) {
-    masked(words, lo, hi, |word, mask| *word ^= mask);
+    run::change_bits(words, lo, hi, |word, mask| *word ^= mask);
 }
