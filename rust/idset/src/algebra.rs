@@ -90,16 +90,19 @@ impl Op {
         let swap = matches!(right, Body::Bits(_)) && self != Self::Difference;
         let (left, right) = if swap { (right, left) } else { (left, right) };
         match (left, right) {
-            (Body::Bits(words), Body::Runs(_)) if self == Self::Intersection => {
-                counted_words(wide::combined(self, words, &right.mask()))
-            }
+            (Body::Bits(words), Body::Runs(_)) if self == Self::Intersection => counted_words(
+                wide::combined(self, words, right.mask(&mut [0; CHUNK_WORDS])),
+            ),
             (_, Body::Bits(words)) => {
-                let mask = &left.mask()[..words_up_to(left.last())];
+                let mask = &mut [0; CHUNK_WORDS];
+                let mask = &left.mask(mask)[..words_up_to(left.last())];
                 counted_words(wide::combined(self, mask, words))
             }
-            (_, Body::Runs(_)) if self == Self::Intersection => {
-                counted_words(wide::combined(self, &left.mask(), &right.mask()))
-            }
+            (_, Body::Runs(_)) if self == Self::Intersection => counted_words(wide::combined(
+                self,
+                left.mask(&mut [0; CHUNK_WORDS]),
+                right.mask(&mut [0; CHUNK_WORDS]),
+            )),
             _ => {
                 let mut words = left.to_words(words_up_to(left.last().max(right.last())));
                 right.write(self, &mut words);
@@ -118,7 +121,7 @@ impl Op {
                 if len <= MAX_SHORT_WORDS {
                     wide::select(self, ids, &other.to_words(len))
                 } else {
-                    wide::select(self, ids, &other.mask())
+                    wide::select(self, ids, other.mask(&mut [0; CHUNK_WORDS]))
                 }
             }
             _ => {

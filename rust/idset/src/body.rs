@@ -357,11 +357,10 @@ impl Body {
         }
     }
 
-    /// The bitmap of the whole chunk, on the stack.
-    pub(crate) fn mask(&self) -> [u64; CHUNK_WORDS] {
-        let mut words = [0; CHUNK_WORDS];
-        self.write(Op::Union, &mut words);
-        words
+    /// The bitmap of the whole chunk, in zeroes on the stack: as a result it would be copied.
+    pub(crate) fn mask<'a>(&self, zeroes: &'a mut [u64; CHUNK_WORDS]) -> &'a [u64; CHUNK_WORDS] {
+        self.write(Op::Union, zeroes);
+        zeroes
     }
 
     /// The bitmap, of `len` words, which is long enough.
