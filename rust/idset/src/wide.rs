@@ -108,53 +108,29 @@ by_level! {
         = combine_into_any
 }
 
-/// Replaces a bitmap, which is long enough for the runs, by its combination with them; not by an intersection.
+/// Applies the operation to a bitmap and these runs, in place. The bitmap has a word for each of them; `op` is not an
+/// intersection.
 pub(crate) fn combine_runs(op: Op, words: &mut [u64], runs: &[Run]) {
     debug_assert_ne!(op, Op::Intersection);
-    if let Some(whole) = words.first_chunk_mut() {
-        combine_runs_of_chunk(op, whole, runs);
-    } else {
-        combine_runs_of_some(op, words, runs);
-    }
-}
-
-/// The same for the bitmap of a whole chunk.
-fn combine_runs_of_chunk(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
     #[cfg(all(feature = "std", target_arch = "x86_64"))]
-    if Level::current() == Level::Avx512 {
+    if Level::current() == Level::Avx512
+        && let Some(whole) = words.first_chunk_mut()
+    {
         // SAFETY: the processor has what the function was compiled for.
-        return unsafe { runs::combine(op, words, runs) };
+        return unsafe { runs::combine(op, whole, runs) };
     }
     combine_runs_narrow(op, words, runs);
 }
 
 by_level! {
-    /// The same without 512 bits at once.
-    fn combine_runs_narrow(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) -> () = combine_runs_any
+    /// [`combine_runs`] on a shorter bitmap, or without AVX-512.
+    fn combine_runs_narrow(op: Op, words: &mut [u64], runs: &[Run]) -> () = combine_runs_any
 }
 
 by_level! {
-    /// The same for a shorter bitmap.
-    fn combine_runs_of_some(op: Op, words: &mut [u64], runs: &[Run]) -> () = combine_runs_any
-}
-
-/// Replaces a bitmap, which is long enough for the ids, by its combination with them; not by an intersection.
-pub(crate) fn change_ids(op: Op, words: &mut [u64], ids: &[u16]) {
-    debug_assert_ne!(op, Op::Intersection);
-    match words.first_chunk_mut() {
-        Some(whole) => change_ids_of_chunk(op, whole, ids),
-        None => change_ids_of_some(op, words, ids),
-    }
-}
-
-by_level! {
-    /// The same for the bitmap of a whole chunk.
-    fn change_ids_of_chunk(op: Op, words: &mut [u64; CHUNK_WORDS], ids: &[u16]) -> () = change_ids_any
-}
-
-by_level! {
-    /// The same for a shorter bitmap.
-    fn change_ids_of_some(op: Op, words: &mut [u64], ids: &[u16]) -> () = change_ids_any
+    /// Applies the operation to a bitmap and these ids, in place. The bitmap has a word for each of them; `op` is not an
+    /// intersection.
+    fn change_ids(op: Op, words: &mut [u64], ids: &[u16]) -> () = change_ids_any
 }
 
 /// The ids that belong to the intersection with a bitmap, or to the difference from it.
@@ -162,25 +138,15 @@ pub(crate) fn select(op: Op, ids: &[u16], words: &[u64]) -> Vec<u16> {
     debug_assert!(matches!(op, Op::Intersection | Op::Difference));
     let mut kept = Vec::with_capacity(ids.len());
     let place = &mut kept.spare_capacity_mut()[..ids.len()];
-    let len = match words.first_chunk() {
-        Some(whole) => select_of_chunk(op, ids, whole, place),
-        None => select_of_some(op, ids, words, place),
-    };
-    // SAFETY: `select_of_*` has written each place below `len`, and `len` is at most `ids.len()`.
+    let len = select_into(op, ids, words, place);
+    // SAFETY: `select_into` has written each place below `len`, and `len` is at most `ids.len()`.
     unsafe { kept.set_len(len) };
     kept
 }
 
 by_level! {
     /// Writes the ids of [`select`], and returns how many.
-    fn select_of_chunk(
-        op: Op, ids: &[u16], words: &[u64; CHUNK_WORDS], place: &mut [MaybeUninit<u16>]
-    ) -> usize = select_any
-}
-
-by_level! {
-    /// The same for a shorter bitmap.
-    fn select_of_some(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize = select_any
+    fn select_into(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize = select_any
 }
 
 by_level! {
@@ -219,6 +185,14 @@ fn combine_into_any(op: Op, left: &[u64], right: &[u64], place: &mut [MaybeUnini
 
 #[inline(always)]
 fn combine_runs_any(op: Op, words: &mut [u64], runs: &[Run]) {
+    match words.first_chunk_mut::<CHUNK_WORDS>() {
+        Some(whole) => combine_runs_in(op, whole, runs),
+        None => combine_runs_in(op, words, runs),
+    }
+}
+
+#[inline(always)]
+fn combine_runs_in(op: Op, words: &mut [u64], runs: &[Run]) {
     match op {
         Op::Union => change_runs(words, runs, |word, mask| *word |= mask),
         Op::Difference => change_runs(words, runs, |word, mask| *word &= !mask),
@@ -246,6 +220,16 @@ fn change_runs(words: &mut [u64], runs: &[Run], change: impl Fn(&mut u64, u64) +
 
 #[inline(always)]
 fn change_ids_any(op: Op, words: &mut [u64], ids: &[u16]) {
+    debug_assert_ne!(op, Op::Intersection);
+    // Places in a whole chunk are not compared with its end.
+    match words.first_chunk_mut::<CHUNK_WORDS>() {
+        Some(whole) => change_ids_in(op, whole, ids),
+        None => change_ids_in(op, words, ids),
+    }
+}
+
+#[inline(always)]
+fn change_ids_in(op: Op, words: &mut [u64], ids: &[u16]) {
     let place = |id: u16| (usize::from(id) / 64, 1_u64 << (id % 64));
     match op {
         Op::Union => ids
@@ -263,9 +247,17 @@ fn change_ids_any(op: Op, words: &mut [u64], ids: &[u16]) {
     }
 }
 
-/// Without a branch on whether an id belongs to the result, which would be unpredictable.
 #[inline(always)]
 fn select_any(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize {
+    match words.first_chunk::<CHUNK_WORDS>() {
+        Some(whole) => select_in(op, ids, whole, place),
+        None => select_in(op, ids, words, place),
+    }
+}
+
+/// Without a branch on whether an id belongs to the result, which would be unpredictable.
+#[inline(always)]
+fn select_in(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize {
     let place = &mut place[..ids.len()];
     let flip = usize::from(op == Op::Difference);
     let mut len = 0;
