@@ -256,8 +256,9 @@ impl Execution {
         }
     }
 
-    /// Returns this set with the remaining part of its resources, of which `ranks` are the ranks.
+    /// Returns this set with `segments` in place of its own; `ranks` are those of `segments`.
     pub(crate) fn keep(&self, segments: Segments, ranks: IdSet) -> Self {
+        debug_assert_eq!(ranks, segments.ranks());
         Self {
             nslots: self.nslots.filter(|_| segments == self.segments),
             hosts: hosts::of_part(self, &ranks),

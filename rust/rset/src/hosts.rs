@@ -27,7 +27,6 @@ pub(crate) fn unknown(missing: &Hostlist) -> Error {
 
 /// A run of ranks in both sets or in one of them, with the positions of their hosts.
 struct Aligned {
-    first: u32,
     left: Option<Range<usize>>,
     right: Option<Range<usize>>,
 }
@@ -42,7 +41,6 @@ fn align(left: &IdSet, right: &IdSet) -> impl Iterator<Item = Aligned> {
         })
     };
     overlay(ranges(left), ranges(right)).map(move |part| Aligned {
-        first: part.first,
         left: positions(&mut at_left, &part, part.left),
         right: positions(&mut at_right, &part, part.right),
     })
@@ -54,54 +52,26 @@ pub(crate) fn check_same(left: &Execution, right: &Execution) -> Result<(), Erro
         return Ok(());
     }
     let common = left.ranks.intersection(&right.ranks);
-    if of_part(left, &common) == of_part(right, &common) {
+    let (ours, theirs) = (of_part(left, &common), of_part(right, &common));
+    if ours == theirs {
         return Ok(());
     }
-    for part in align(&left.ranks, &right.ranks) {
-        let (Some(ours), Some(theirs)) = (part.left, part.right) else {
-            continue;
-        };
-        // For a short stretch a comparison name by name is cheaper than two lists.
-        let same = if ours.len() < 4 {
-            left.hosts
-                .iter_range(ours.clone())
-                .eq(right.hosts.iter_range(theirs.clone()))
+    let mut part = 0..ours.len();
+    while part.len() > 1 {
+        let middle = part.start + part.len() / 2;
+        if ours.slice(part.start..middle) == theirs.slice(part.start..middle) {
+            part.start = middle;
         } else {
-            left.hosts.slice(ours.clone()) == right.hosts.slice(theirs.clone())
-        };
-        if !same {
-            return Err(different(
-                part.first,
-                (&left.hosts, ours),
-                (&right.hosts, theirs),
-            ));
+            part.end = middle;
         }
     }
-    Ok(())
-}
-
-/// The error of two different stretches of hosts, which begin at rank `first`.
-fn different(
-    mut first: u32,
-    (ours, mut here): (&Hostlist, Range<usize>),
-    (theirs, mut there): (&Hostlist, Range<usize>),
-) -> Error {
-    while here.len() > 1 {
-        let half = here.len() / 2;
-        let (middle, other) = (here.start + half, there.start + half);
-        if ours.slice(here.start..middle) == theirs.slice(there.start..other) {
-            (here.start, there.start) = (middle, other);
-            first = first.saturating_add(u32::try_from(half).unwrap_or(u32::MAX));
-        } else {
-            (here.end, there.end) = (middle, other);
-        }
-    }
-    let name = |hosts: &Hostlist, at: usize| hosts.get(at).unwrap_or_default();
-    Error::rejected(format!(
-        "rank {first} is on host `{}` in one set, and on `{}` in the other",
-        name(ours, here.start),
-        name(theirs, there.start)
-    ))
+    let rank = common.nth(part.start as u64).unwrap_or_default();
+    let name = |hosts: &Hostlist| hosts.get(part.start).unwrap_or_default();
+    Err(Error::rejected(format!(
+        "rank {rank} is on host `{}` in one set, and on `{}` in the other",
+        name(&ours),
+        name(&theirs)
+    )))
 }
 
 /// Returns the hosts of the ranks in either set.

@@ -82,10 +82,11 @@ impl ResourceSet {
     pub fn ranks_on_all(&self, hosts: &Hostlist) -> Result<IdSet, Error> {
         self.require_execution()?;
         let own = &self.view().hosts;
-        if hosts.is_subset(own) {
+        let unknown = hosts.difference(own);
+        if unknown.is_empty() {
             Ok(self.ranks_on(hosts))
         } else {
-            Err(hosts::unknown(&hosts.difference(own)))
+            Err(hosts::unknown(&unknown))
         }
     }
 
