@@ -2,7 +2,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::stem::{Number, Parts, Stem, digits, push_number};
+use crate::stem::{MAX_DIGITS, Number, Parts, Stem, digits, push_number};
 
 /// Consecutive hosts of a list.
 #[derive(Clone, Debug)]
@@ -53,6 +53,14 @@ impl Entry {
             value: self.lo,
             len: self.digits(self.lo),
         }
+    }
+
+    /// The number of the only host, if no digits before it are a part of it.
+    #[inline]
+    pub(crate) fn plain_one(&self) -> Option<Number> {
+        let number = self.first();
+        let plain = self.lo == self.hi && self.stem.is_plain() && number.len <= MAX_DIGITS;
+        plain.then_some(number)
     }
 
     /// Appends the name of the host at `index`, which is below the number of hosts.

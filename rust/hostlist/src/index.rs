@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::hash::Map;
 use crate::hosts::Hosts;
 use crate::intervals::Interval;
-use crate::piece::{Key, Keys, Pieces};
+use crate::piece::{Key, Keys, each_span};
 use crate::stem::Parts;
 
 /// Greatest number of ranges of a list that is searched from the start.
@@ -67,13 +67,12 @@ impl Index {
 /// Hands the first occurrence of every host to `found`.
 fn first_parts<'a>(entries: &'a [Entry], keys: &mut Keys<'a>, mut found: impl FnMut(Key, Run)) {
     let mut seen = Hosts::sized_for(&[entries]);
-    for piece in Pieces::new(entries) {
-        let key = keys.key(&piece);
-        seen.insert(key, piece.numbers(), |Interval { lo, hi }| {
-            let at = piece.position(lo);
+    each_span(entries, keys, |key, span| {
+        seen.insert(key, span.numbers, |Interval { lo, hi }| {
+            let at = span.position(lo);
             found(key, Run { lo, hi, at });
         });
-    }
+    });
 }
 
 /// A lazily built index of a list.

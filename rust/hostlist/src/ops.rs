@@ -6,13 +6,13 @@ use crate::error::Limit;
 use crate::hash::Map;
 use crate::hosts::Hosts;
 use crate::intervals::{Counts, Interval};
-use crate::piece::{Key, Keys, Piece, Pieces};
+use crate::piece::{Key, Keys, Pieces, Span, each_span};
 use crate::{Error, Hostlist};
 
 fn cover<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, mut hosts: Hosts) -> Hosts {
-    for piece in Pieces::new(&list.entries) {
-        hosts.insert(keys.key(&piece), piece.numbers(), |_| ());
-    }
+    each_span(&list.entries, keys, |key, span| {
+        hosts.insert(key, span.numbers, |_| ());
+    });
     hosts
 }
 
@@ -29,8 +29,8 @@ impl Positions {
     }
 
     /// The hosts of a piece with some of its numbers.
-    fn push_part(&mut self, piece: &Piece<'_>, Interval { lo, hi }: Interval) {
-        self.push(piece.position(lo)..piece.position(hi) + 1, piece.entry);
+    fn push_part(&mut self, span: Span, numbers: Interval) {
+        self.push(span.positions(numbers), span.entry);
     }
 
     fn hosts(&self) -> usize {
@@ -54,11 +54,9 @@ impl Positions {
 /// The first occurrences of hosts that are not in `seen`, to which they are added.
 fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Hosts) -> Positions {
     let mut positions = Positions::default();
-    for piece in Pieces::new(&list.entries) {
-        seen.insert(keys.key(&piece), piece.numbers(), |part| {
-            positions.push_part(&piece, part);
-        });
-    }
+    each_span(&list.entries, keys, |key, span| {
+        seen.insert(key, span.numbers, |part| positions.push_part(span, part));
+    });
     positions
 }
 
@@ -110,12 +108,11 @@ impl Hostlist {
         );
         let mut seen = Hosts::sized_for(&[&self.entries]);
         let mut positions = Positions::default();
-        for piece in Pieces::new(&self.entries) {
-            let key = keys.key(&piece);
-            there.parts(key, piece.numbers(), |part| {
-                seen.insert(key, part, |part| positions.push_part(&piece, part));
+        each_span(&self.entries, &mut keys, |key, span| {
+            there.parts(key, span.numbers, |part| {
+                seen.insert(key, part, |part| positions.push_part(span, part));
             });
-        }
+        });
         positions.of(self)
     }
 
@@ -199,11 +196,9 @@ impl Hostlist {
             Hosts::sized_for(&[&self.entries, &hosts.entries]),
         );
         let mut positions = Positions::default();
-        for piece in Pieces::new(&self.entries) {
-            there.parts(keys.key(&piece), piece.numbers(), |part| {
-                positions.push_part(&piece, part);
-            });
-        }
+        each_span(&self.entries, &mut keys, |key, span| {
+            there.parts(key, span.numbers, |part| positions.push_part(span, part));
+        });
         positions.0.into_iter().map(|(range, _)| range).collect()
     }
 
@@ -239,11 +234,13 @@ impl Hostlist {
             let Some(left) = counts.get_mut(&key) else {
                 continue;
             };
-            left.take(piece.numbers(), |Interval { lo, hi }| {
-                if from < piece.position(lo) {
-                    kept.push(from..piece.position(lo), entry);
+            let span = piece.span();
+            left.take(span.numbers, |numbers| {
+                let gone = span.positions(numbers);
+                if from < gone.start {
+                    kept.push(from..gone.start, entry);
                 }
-                (from, entry) = (piece.position(hi) + 1, piece.entry);
+                (from, entry) = (gone.end, span.entry);
             });
             if left.is_empty() {
                 counts.remove(&key);

@@ -2,6 +2,7 @@
 //!
 //! The same names can be written in several ways: `n1[00-02]` and `n[100-102]`. Pieces are what they have in common.
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::entry::Entry;
 use crate::hash::Table;
@@ -22,6 +23,69 @@ pub(crate) struct Piece<'a> {
     pub(crate) entry: usize,
 }
 
+/// The numbers of a piece and where it is in the list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) numbers: Interval,
+    at: usize,
+    /// Index of the entry that the hosts are of.
+    pub(crate) entry: usize,
+}
+
+impl Span {
+    /// Position in the list of the host with that number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a list has no more hosts than fit"
+    )]
+    pub(crate) fn position(self, value: u64) -> usize {
+        self.at + (value - self.numbers.lo) as usize
+    }
+
+    /// Positions of the hosts with some of its numbers.
+    pub(crate) fn positions(self, Interval { lo, hi }: Interval) -> Range<usize> {
+        self.position(lo)..self.position(hi) + 1
+    }
+}
+
+/// Calls back with each piece of a list: its key and its numbers. Pieces of single hosts are not written to memory.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the callers' loops over single hosts")]
+pub(crate) fn each_span<'a>(
+    entries: &'a [Entry],
+    keys: &mut Keys<'a>,
+    mut call: impl FnMut(Key, Span),
+) {
+    for (entry, hosts) in entries.iter().enumerate() {
+        if let Some(number) = hosts.plain_one() {
+            let numbers = Interval {
+                lo: number.value,
+                hi: number.value,
+            };
+            let key = Key {
+                stem: keys.number_of(&hosts.stem),
+                len: number.len,
+            };
+            call(
+                key,
+                Span {
+                    numbers,
+                    at: hosts.end - 1,
+                    entry,
+                },
+            );
+        } else {
+            for piece in Pieces::new(&entries[entry..=entry]) {
+                let span = Span {
+                    entry,
+                    ..piece.span()
+                };
+                call(keys.key(&piece), span);
+            }
+        }
+    }
+}
+
 impl Piece<'_> {
     pub(crate) fn numbers(&self) -> Interval {
         Interval {
@@ -30,13 +94,12 @@ impl Piece<'_> {
         }
     }
 
-    /// Position in the list of the host with that number.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a list has no more hosts than fit"
-    )]
-    pub(crate) fn position(&self, value: u64) -> usize {
-        self.at + (value - self.lo) as usize
+    pub(crate) fn span(&self) -> Span {
+        Span {
+            numbers: self.numbers(),
+            at: self.at,
+            entry: self.entry,
+        }
     }
 }
 
@@ -183,9 +246,7 @@ impl<'a> Piece<'a> {
     /// The piece of an entry of one host, if it is the only piece and has the stem of the entry.
     #[inline]
     fn of_one(entry: &'a Entry, index: usize) -> Option<Self> {
-        let number = entry.first();
-        let plain = entry.lo == entry.hi && entry.stem.is_plain() && number.len <= MAX_DIGITS;
-        plain.then(|| Self {
+        entry.plain_one().map(|number| Self {
             stem: Cow::Borrowed(&entry.stem),
             len: number.len,
             lo: entry.lo,
@@ -212,11 +273,20 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
+    /// The number of a stem of the lists.
+    #[inline]
+    fn number_of(&mut self, stem: &'a Stem) -> u32 {
+        match self.last {
+            Some((last, number)) if std::ptr::eq(stem, last) => number,
+            _ => self.number(&Cow::Borrowed(stem)),
+        }
+    }
+
     #[inline]
     pub(crate) fn key(&mut self, piece: &Piece<'a>) -> Key {
-        let stem = match (&piece.stem, self.last) {
-            (Cow::Borrowed(stem), Some((last, number))) if std::ptr::eq(*stem, last) => number,
-            _ => self.number(piece),
+        let stem = match &piece.stem {
+            Cow::Borrowed(stem) => self.number_of(stem),
+            owned @ Cow::Owned(_) => self.number(owned),
         };
         Key {
             stem,
@@ -224,14 +294,18 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn number(&mut self, piece: &Piece<'a>) -> u32 {
-        let hash = piece.stem.hash();
-        let is = |number: usize| self.stems[number] == piece.stem;
+    #[expect(
+        clippy::ptr_arg,
+        reason = "a new stem is borrowed or cloned, as it comes"
+    )]
+    fn number(&mut self, stem: &Cow<'a, Stem>) -> u32 {
+        let hash = stem.hash();
+        let is = |number: usize| self.stems[number] == *stem;
         let number = self.table.find(hash, is).unwrap_or_else(|| {
-            self.stems.push(piece.stem.clone());
+            self.stems.push(stem.clone());
             self.table.push(hash)
         });
-        if let Cow::Borrowed(stem) = &piece.stem {
+        if let Cow::Borrowed(stem) = stem {
             self.last = Some((stem, number));
         }
         number

@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::error::Limit;
 use crate::intervals::Interval;
 use crate::order::{order, sort as sort_numbers};
-use crate::piece::{Keys, Pieces};
+use crate::piece::{Keys, Pieces, each_span};
 use crate::stem::{Number, Stem};
 use crate::{Error, Hostlist};
 
@@ -239,18 +239,22 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
         return None;
     }
     let mut keys = Keys::default();
-    let mut shared: Vec<Arc<Stem>> = Vec::new();
     let mut pieces = Vec::with_capacity(list.entries.len());
-    for piece in Pieces::new(&list.entries) {
-        let stem = keys.key(&piece).stem;
-        if stem as usize == shared.len() {
-            shared.push(match piece.stem {
-                Cow::Borrowed(_) => Arc::clone(&list.entries[piece.entry].stem),
-                Cow::Owned(stem) => Arc::new(stem),
-            });
+    // For each stem the first entry with it.
+    let mut firsts = Vec::new();
+    each_span(&list.entries, &mut keys, |key, span| {
+        if key.stem as usize == firsts.len() {
+            firsts.push(span.entry);
         }
-        pieces.push((stem, piece.len, piece.lo, piece.hi));
-    }
+        pieces.push((key.stem, key.len, span.numbers.lo, span.numbers.hi));
+    });
+    let stems = keys.stems().iter().zip(firsts);
+    let shared: Vec<Arc<Stem>> = stems
+        .map(|(stem, entry)| match stem {
+            Cow::Borrowed(_) => Arc::clone(&list.entries[entry].stem),
+            Cow::Owned(stem) => Arc::new(stem.clone()),
+        })
+        .collect();
     let places = places(keys.stems());
     let mut by_place = vec![0; shared.len()];
     for (stem, place) in places.iter().map(|place| place.stem).enumerate() {
