@@ -55,12 +55,13 @@ impl Entry {
         }
     }
 
-    /// The number of the only host, if no digits before it are a part of it.
+    /// The first number, if these hosts are one piece and have the stem of the entry: no digits before the numbers belong to
+    /// them, and all are of one length.
     #[inline]
-    pub(crate) fn plain_one(&self) -> Option<Number> {
+    pub(crate) fn plain_number(&self) -> Option<Number> {
         let number = self.first();
-        let plain = self.lo == self.hi && self.stem.is_plain() && number.len <= MAX_DIGITS;
-        plain.then_some(number)
+        let is_plain = self.stem.is_plain() && number.len <= MAX_DIGITS;
+        (is_plain && (self.lo == self.hi || self.digits(self.hi) == number.len)).then_some(number)
     }
 
     /// Appends the name of the host at `index`, which is below the number of hosts.

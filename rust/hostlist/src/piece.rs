@@ -48,32 +48,27 @@ impl Span {
     }
 }
 
-/// Calls back with each piece of a list: its key and its numbers. Pieces of single hosts are not written to memory.
+/// Calls back with each piece of a list: its key and its numbers. An entry that is one piece is not written to memory as one.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "the callers' loops over single hosts")]
+#[expect(clippy::inline_always, reason = "the callers' loops over hosts")]
 pub(crate) fn each_span<'a>(
     entries: &'a [Entry],
     keys: &mut Keys<'a>,
     mut call: impl FnMut(Key, Span),
 ) {
     for (entry, hosts) in entries.iter().enumerate() {
-        if let Some(number) = hosts.plain_one() {
-            let numbers = Interval {
-                lo: number.value,
-                hi: number.value,
-            };
+        if let Some(number) = hosts.plain_number() {
             let key = Key {
                 stem: keys.number_of(&hosts.stem),
                 len: number.len,
             };
-            call(
-                key,
-                Span {
-                    numbers,
-                    at: hosts.end - 1,
-                    entry,
-                },
-            );
+            let (lo, hi) = (hosts.lo, hosts.hi);
+            let span = Span {
+                numbers: Interval { lo, hi },
+                at: hosts.start(),
+                entry,
+            };
+            call(key, span);
         } else {
             for piece in Pieces::new(&entries[entry..=entry]) {
                 let span = Span {
@@ -243,15 +238,15 @@ fn last_alike(number: Number) -> u64 {
 }
 
 impl<'a> Piece<'a> {
-    /// The piece of an entry of one host, if it is the only piece and has the stem of the entry.
+    /// The piece of an entry that is one, if it has the stem of the entry.
     #[inline]
     fn of_one(entry: &'a Entry, index: usize) -> Option<Self> {
-        entry.plain_one().map(|number| Self {
+        entry.plain_number().map(|number| Self {
             stem: Cow::Borrowed(&entry.stem),
             len: number.len,
             lo: entry.lo,
             hi: entry.hi,
-            at: entry.end - 1,
+            at: entry.start(),
             entry: index,
         })
     }
