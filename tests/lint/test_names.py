@@ -25,7 +25,8 @@ OTHER_MEANINGS = {
     "manager/src/quota.rs": {"memo"},  # a key of a request
     "manager/src/queries/row.rs": {"priority", "urgency"},  # columns
     "manager/src/replay.rs": {"alloc"},  # the type of an exception
-    "manager/src/scheduler/response.rs": {"alloc"},  # the type of an exception
+    "manager/src/scheduler/request.rs": {"alloc"},  # the same
+    "manager/src/scheduler/response.rs": {"alloc"},  # the same
 }
 
 
