@@ -67,6 +67,11 @@ impl Hostlist {
         self.entries.last().map_or(0, |entry| entry.end)
     }
 
+    /// The number of ranges in which the hosts are stored, to which memory is proportional.
+    pub fn range_count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether the list has no host.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -12,6 +12,9 @@ use crate::error::Input;
 /// The greatest nesting depth of operators.
 const MAX_DEPTH: usize = 64;
 
+/// The greatest number of ranges of hosts in a constraint: a short text can stand for many, as `a[1-1000]b[1-1000]` does.
+const MAX_RANGES: usize = 1 << 16;
+
 /// A condition on one execution target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Constraint {
@@ -47,7 +50,7 @@ impl Constraint {
     /// Fails if the value is not a constraint (RFC 31): an operator or the type of its values is unknown, or
     /// it is nested too deeply.
     pub fn from_value(value: &Value) -> Result<Self, Error> {
-        parse(value, "", 0)
+        Self::from_value_at(value, "")
     }
 
     /// Reads the JSON text of a constraint, as [`from_value`](Self::from_value).
@@ -74,7 +77,7 @@ impl Constraint {
     }
 
     pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
-        parse(value, path, 0)
+        parse(value, path, 0, &mut 0)
     }
 
     /// Whether the target meets the constraint.
@@ -196,7 +199,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
+/// `ranges` counts those of all hostlists.
+fn parse(value: &Value, path: &str, depth: usize, ranges: &mut usize) -> Result<Constraint, Error> {
     let fail = |path: &str, detail: String| Error::new(Input::Constraint, path, detail);
     if depth > MAX_DEPTH {
         return Err(fail(
@@ -228,10 +232,10 @@ fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
     let values = values
         .as_array()
         .ok_or_else(|| fail(&path, format!("expected a list, found {}", kind(values))))?;
-    let nested = || {
+    let nested = |ranges: &mut usize| {
         let parts = values.iter().enumerate();
         parts
-            .map(|(place, value)| parse(value, &format!("{path}[{place}]"), depth + 1))
+            .map(|(place, value)| parse(value, &format!("{path}[{place}]"), depth + 1, ranges))
             .collect::<Result<Vec<_>, _>>()
     };
     let strings = || {
@@ -246,9 +250,9 @@ fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
             .collect::<Result<Vec<_>, _>>()
     };
     Ok(match operator.as_str() {
-        "and" => Constraint::And(nested()?),
-        "or" => Constraint::Or(nested()?),
-        "not" => Constraint::Not(nested()?),
+        "and" => Constraint::And(nested(ranges)?),
+        "or" => Constraint::Or(nested(ranges)?),
+        "not" => Constraint::Not(nested(ranges)?),
         "properties" => {
             let names = strings()?;
             for (place, name) in names.iter().enumerate() {
@@ -266,6 +270,11 @@ fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
                 let more: Hostlist = text.parse().map_err(|error: penstock_hostlist::Error| {
                     fail(&format!("{path}[{place}]"), error.to_string())
                 })?;
+                *ranges += more.range_count();
+                if *ranges > MAX_RANGES {
+                    let detail = format!("expected at most {MAX_RANGES} ranges of hosts");
+                    return Err(fail(&format!("{path}[{place}]"), detail));
+                }
                 hosts
                     .append(&more)
                     .map_err(|error| fail(&format!("{path}[{place}]"), error.to_string()))?;

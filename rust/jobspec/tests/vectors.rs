@@ -51,6 +51,27 @@ fn attributes_are_found_by_their_path() {
 }
 
 #[test]
+fn the_hosts_of_a_constraint_have_few_ranges() {
+    let most = serde_json::json!({ "hostlist": ["a[1-65535]b[1-2]", "c1"] });
+    assert!(Constraint::from_value(&most).is_ok());
+    for (value, place) in [
+        (
+            serde_json::json!({ "hostlist": ["a[1-65535]b[1-2]", "c1", "d2"] }),
+            "hostlist[2]",
+        ),
+        (
+            serde_json::json!({ "or": [most, { "not": [{ "hostlist": ["d2"] }] }] }),
+            "or[1].not[0].hostlist[0]",
+        ),
+    ] {
+        assert_eq!(
+            Constraint::from_value(&value).unwrap_err().to_string(),
+            format!("invalid constraint: {place}: expected at most 65536 ranges of hosts")
+        );
+    }
+}
+
+#[test]
 fn deep_and_broken_documents_are_errors() {
     for text in ["", "{", "\"x", "nul", "{\"version\": NaN}"] {
         assert!(Jobspec::from_json(text).is_err(), "{text}");

@@ -496,6 +496,14 @@ fn streams_follow_a_job_to_its_end() {
         rejection(&out),
         (22, "job constraint: unknown operator `nosuch`".to_owned())
     );
+    // Short texts for many ranges.
+    let hosts = json!({"hostlist": ["a[1-40000]b[1-2]"]});
+    let out = bench.stream(
+        "job-list.list",
+        &json!({"constraint": {"or": [hosts, hosts]}}),
+    );
+    let text = "job constraint: expected at most 65536 ranges of hosts";
+    assert_eq!(rejection(&out), (22, text.to_owned()));
 }
 
 #[test]

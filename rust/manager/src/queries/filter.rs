@@ -1,5 +1,6 @@
 //! Job constraints of `job-list.list` (RFC 43, Constraint Operators).
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ops::Not;
 
@@ -21,6 +22,8 @@ use crate::state::{JobResult, State};
 
 /// The greatest depth of nested operators.
 const MAX_FILTER_DEPTH: usize = 64;
+/// The greatest number of ranges of hosts in a filter: a short text can stand for many.
+const MAX_FILTER_RANGES: usize = 1 << 16;
 
 /// A condition on one job.
 #[derive(Debug)]
@@ -133,7 +136,7 @@ fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), Req
 impl Filter {
     /// Reads `{"operator": [values]}`; `{}` matches every job.
     pub(crate) fn parse(value: &Value) -> Result<Self, RequestError> {
-        parse(value, 0)
+        parse(value, 0, &mut 0)
     }
 
     /// Whether an inactive job may satisfy the filter, as far as its operators on states tell.
@@ -230,8 +233,7 @@ impl Filter {
     /// Whether an inactive job satisfies the filter, as far as its row tells, and its jobspec if that was read; `None` if more
     /// of it is to be read.
     pub(crate) fn matches_row(&self, id: JobId, row: &JobRow, spec: Option<&Spec>) -> Option<bool> {
-        let r = row.r.as_deref();
-        let r = r.and_then(|r| ResourceSet::from_json(r).ok());
+        let r = LazyCell::new(|| ResourceSet::from_json(row.r.as_deref()?).ok());
         // Without R it has not run; with R it may have run.
         let is_without = |is_there: &dyn Fn(&ResourceSet) -> bool| {
             let is_without = !r.as_ref().is_some_and(is_there);
@@ -320,7 +322,8 @@ impl Stamp {
     }
 }
 
-fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
+/// `ranges` counts those of all hostlists.
+fn parse(value: &Value, depth: usize, ranges: &mut usize) -> Result<Filter, RequestError> {
     let object = value
         .as_object()
         .ok_or_else(|| wrong(format!("expected an object, found `{value}`")))?;
@@ -338,8 +341,8 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
     let values = values
         .as_array()
         .ok_or_else(|| wrong(format!("expected `{operator}` to have a list")))?;
-    let filters = || {
-        let inner = values.iter().map(|value| parse(value, depth + 1));
+    let filters = |ranges: &mut usize| {
+        let inner = values.iter().map(|value| parse(value, depth + 1, ranges));
         inner.collect::<Result<Vec<_>, _>>()
     };
     let time = |stamp| {
@@ -347,9 +350,9 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
         Ok(Filter::Time(stamp, comparison, time))
     };
     Ok(match operator.as_str() {
-        "and" => Filter::And(filters()?),
-        "or" => Filter::Or(filters()?),
-        "not" => Filter::Not(filters()?),
+        "and" => Filter::And(filters(ranges)?),
+        "or" => Filter::Or(filters(ranges)?),
+        "not" => Filter::Not(filters(ranges)?),
         "userid" => {
             let users = values.iter().map(Value::as_u64).collect::<Option<_>>();
             Filter::Users(users.ok_or_else(|| wrong("expected user ids"))?)
@@ -364,7 +367,13 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
         "results" => Filter::Results(mask(operator, values, JobResult::mask)?),
         "hostlist" => {
             let text = strings(operator, values)?.join(",");
-            Filter::Hosts(text.parse().map_err(wrong)?, text.len())
+            let hosts: Hostlist = text.parse().map_err(wrong)?;
+            *ranges += hosts.range_count();
+            if *ranges > MAX_FILTER_RANGES {
+                let expected = format!("expected at most {MAX_FILTER_RANGES} ranges of hosts");
+                return Err(wrong(expected));
+            }
+            Filter::Hosts(hosts, text.len())
         }
         "ranks" => {
             let (mut ranks, mut size) = (IdSet::new(), 0);

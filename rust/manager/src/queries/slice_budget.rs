@@ -62,15 +62,16 @@ impl SliceBudget {
         let Some(row) = cx.stored_row(id) else {
             return false;
         };
-        let bytes = row.r.as_ref().map_or(0, String::len);
-        self.spend(criteria.steps_per_job + STEPS_PER_READ_ROW + bytes / BYTES_PER_STEP);
+        let r_bytes = row.r.as_ref().map_or(0, String::len);
+        self.spend(criteria.steps_per_job + STEPS_PER_READ_ROW + r_bytes / BYTES_PER_STEP);
         let filter = &criteria.filter;
         let mut is_shown = filter.matches_row(id, &row, None);
         if is_shown.is_none()
             && filter.needs_jobspec()
             && let Some((jobspec, bytes)) = cx.jobspec_of_inactive(row.spec)
         {
-            self.spend(bytes / BYTES_PER_STEP);
+            // R may be parsed again.
+            self.spend((bytes + r_bytes) / BYTES_PER_STEP);
             is_shown = filter.matches_row(id, &row, Some(&jobspec.spec));
         }
         is_shown == Some(false)
