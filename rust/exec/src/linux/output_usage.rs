@@ -20,6 +20,9 @@ const FILES_PER_STEP: usize = 128;
 /// The unit in which a file system allocates space for a file.
 pub(super) const BLOCK_BYTES: usize = 4096;
 
+/// The number of free inodes below which they limit the space, as bytes do: a shortage ends at twice the least space.
+const FEW_INODES: u64 = 2 * MIN_FREE_BYTES / BLOCK_BYTES as u64;
+
 /// Marks a file of retained output as a guest's.
 pub(super) fn mark(file: impl AsFd, guest: u32) -> Result<(), Errno> {
     fchown(file, None, Some(Gid::from_raw(guest)))
@@ -36,14 +39,15 @@ pub(super) fn free_bytes_of(file: impl AsFd) -> u64 {
 }
 
 fn available(space: &StatVfs) -> u64 {
-    // A file system that makes inodes as they are needed counts 0 files.
-    let has_inodes = space.f_files == 0 || space.f_favail > 0;
     let bytes = space.f_bavail.saturating_mul(space.f_frsize);
-    if has_inodes && bytes >= MIN_FREE_BYTES {
-        bytes
+    // A file system that makes inodes as they are needed counts 0 files. Where few are free, there is no more space than for
+    // as many files of one block.
+    let bytes = if space.f_files > 0 && space.f_favail < FEW_INODES {
+        bytes.min(space.f_favail * BLOCK_BYTES as u64)
     } else {
-        0
-    }
+        bytes
+    };
+    if bytes >= MIN_FREE_BYTES { bytes } else { 0 }
 }
 
 /// A count of the output of guests in a directory.
@@ -144,7 +148,15 @@ mod tests {
         assert_eq!(available(&space), MIN_FREE_BYTES);
         space.f_files = 1;
         assert_eq!(available(&space), 0);
-        (space.f_favail, space.f_bavail) = (1, 15);
+        space.f_favail = 32;
+        assert_eq!(available(&space), MIN_FREE_BYTES);
+        space.f_bavail = 15;
         assert_eq!(available(&space), 0);
+        // Few inodes are little space, whatever the blocks.
+        space.f_bavail = 1 << 20;
+        for (inodes, expected) in [(15, 0), (16, MIN_FREE_BYTES), (31, 31 << 12), (32, 1 << 32)] {
+            space.f_favail = inodes;
+            assert_eq!(available(&space), expected);
+        }
     }
 }
