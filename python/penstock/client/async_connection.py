@@ -143,9 +143,6 @@ class Stream(OpenStream[T]):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
-
 
 class Connection(ABC):
     """An open connection; see `connect` of `penstock.aclient` and `penstock.aioclient`.

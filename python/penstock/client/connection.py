@@ -135,9 +135,6 @@ class Stream(OpenStream[T]):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
-
 
 class Connection:
     """A connection to an instance, for one thread at a time.

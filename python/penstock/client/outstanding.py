@@ -123,9 +123,14 @@ class OpenStream(ABC, Generic[T]):
     """The rows that requests have received, and which requests may have more."""
 
     def __init__(self) -> None:
+        self._rows: deque[T] = deque()
         # By matchtag.
         self._open: dict[int, AnyCall[T]] = {}
-        self._rows: deque[T] = deque()
+
+    def __del__(self) -> None:
+        # A signal can interrupt the construction.
+        if getattr(self, "_open", None):
+            self.close()
 
     @abstractmethod
     def _leave(self, tag: int, topic: str) -> None:

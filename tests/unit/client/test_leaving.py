@@ -6,11 +6,12 @@ import errno
 import gc
 import signal
 import threading
+from collections import deque
 
 import pytest
 
 from penstock._core import MATCHTAG_MAX, Message
-from penstock.client import Client
+from penstock.client import Client, async_connection, connection
 from penstock.client.outstanding import CANCEL_TOPICS, NORESPONSE, Outstanding
 
 STREAMS = {
@@ -317,3 +318,12 @@ def test_matchtags_are_not_used_again_while_an_answer_may_come():
     assert len(calls) == 1
     calls._last = MATCHTAG_MAX
     assert [calls.begin("four", streaming=False) for _ in range(4)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", [connection.Stream, async_connection.Stream])
+def test_a_stream_whose_construction_a_signal_has_interrupted_is_collected(kind):
+    stream = kind.__new__(kind)
+    # Before its first attribute, and after it.
+    stream.__del__()
+    stream._rows = deque()
+    stream.__del__()
