@@ -1,12 +1,11 @@
 //! Payloads passed as values to receivers in the same process.
 
 use std::borrow::Cow;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
-use penstock_jobspec::{Jobspec, Request};
+use penstock_jobspec::{Jobspec, JobspecBuilder, Request};
 use penstock_rset::ResourceSet;
 use serde::Serialize;
 
@@ -95,31 +94,12 @@ fn several<P: Payload>(jobs: &[JobId], payload: impl Fn(JobId) -> P) -> Vec<u8> 
 }
 
 /// Resources, time limit and queue that a jobspec requests of a scheduler.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct RequestedResources {
     /// The resources and the time limit.
     pub request: Request,
     /// The queue; `None` for the one without a name.
     pub queue: Option<String>,
-}
-
-impl Hash for RequestedResources {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { request, queue } = self;
-        let Request {
-            nnodes,
-            exclusive,
-            slots,
-            cores_per_slot,
-            gpus_per_slot,
-            duration,
-            constraint,
-        } = request;
-        (nnodes, exclusive, slots, cores_per_slot, gpus_per_slot).hash(state);
-        // 0 and -0 are equal.
-        (duration + 0.0).to_bits().hash(state);
-        (constraint, queue).hash(state);
-    }
 }
 
 impl RequestedResources {
@@ -129,6 +109,19 @@ impl RequestedResources {
             request: jobspec.request().clone(),
             queue: jobspec.queue().map(str::to_owned),
         }
+    }
+
+    /// The JSON text of a jobspec that requests the same; `null` if there is none.
+    fn to_jobspec(&self) -> String {
+        let builder = JobspecBuilder {
+            request: self.request.clone(),
+            command: vec![String::new()],
+            name: None,
+            queue: self.queue.clone(),
+        };
+        builder
+            .build()
+            .map_or_else(|_| "null".to_owned(), |jobspec| jobspec.to_text())
     }
 }
 
@@ -145,18 +138,23 @@ pub struct PendingJob {
     pub t_submit: f64,
     /// The resources that it requests.
     pub requested: Arc<RequestedResources>,
-    /// The JSON text of its jobspec, without the environment; `None` if the scheduler is in the same process.
+    /// The JSON text of its jobspec, without the environment; `None` if the scheduler is in the same process. Its JSON has a jobspec
+    /// then that requests the same.
     pub jobspec: Option<Arc<str>>,
 }
 
 impl PendingJob {
     fn to_payload(&self) -> Vec<u8> {
+        let text = match &self.jobspec {
+            Some(text) => Cow::Borrowed(&**text),
+            None => Cow::Owned(self.requested.to_jobspec()),
+        };
         let request = AllocRequest {
             id: self.id,
             priority: self.priority,
             userid: Some(self.userid),
             t_submit: Some(self.t_submit),
-            jobspec: Json(self.jobspec.as_deref().unwrap_or("null")),
+            jobspec: Json(&text),
         };
         request.to_payload()
     }
@@ -382,13 +380,11 @@ mod tests {
         jobspec.set_duration(60.0);
         for constraints in [vec![], vec![json!({"properties": ["fast"]})]] {
             let redacted = jobspec.clone().redacted(constraints).unwrap();
+            let parsed = Jobspec::from_json(&redacted.to_text()).unwrap();
             let requested = RequestedResources::of(&redacted);
-            let constraint = requested.request.constraint.as_ref();
-            for sent in [&redacted, &jobspec.clone().redacted_to(constraint)] {
-                let parsed = Jobspec::from_json(&sent.to_text()).unwrap();
-                assert_eq!(RequestedResources::of(&parsed), requested);
-                assert_eq!(parsed.attribute("system.environment"), None);
-            }
+            assert_eq!(RequestedResources::of(&parsed), requested);
+            let built = Jobspec::from_json(&requested.to_jobspec()).unwrap();
+            assert_eq!(RequestedResources::of(&built), requested);
         }
     }
 }

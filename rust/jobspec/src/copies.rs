@@ -16,7 +16,7 @@ pub fn expand(text: &str, id: u32) -> String {
 /// Which copy each job of a submission is: the ids of the jobs follow each other, in the order of the ids of the copies.
 ///
 /// A stored jobspec has them as `attributes.system.cc`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CopyIds {
     first: JobId,
     ids: IdSet,

@@ -58,12 +58,6 @@ fn object(value: &Value, path: impl fmt::Display) -> Result<&Map<String, Value>,
         .ok_or_else(|| fail(path, format!("expected an object, found {}", kind(value))))
 }
 
-/// Removes the attributes that are not sent to the scheduler.
-fn remove_unscheduled(system: &mut Map<String, Value>) {
-    system.shift_remove("environment");
-    system.shift_remove("cc");
-}
-
 fn list(value: &Value, path: impl fmt::Display) -> Result<&Vec<Value>, Error> {
     value
         .as_array()
@@ -406,6 +400,8 @@ impl Jobspec {
         request.duration = duration
             .as_f64()
             .filter(|seconds| *seconds >= 0.0)
+            // Not -0.
+            .map(|seconds| seconds + 0.0)
             .ok_or_else(|| {
                 let detail = format!("expected a number of seconds, found {duration}");
                 fail("attributes.system.duration", detail)
@@ -456,7 +452,7 @@ impl Jobspec {
     /// Sets the time limit in seconds; 0 for none.
     pub fn set_duration(&mut self, duration: f64) {
         self.set_system("duration", duration.into());
-        self.request.duration = duration;
+        self.request.duration = duration + 0.0;
     }
 
     /// The copies that share this jobspec as it is stored.
@@ -488,7 +484,8 @@ impl Jobspec {
         let Some(system) = self.system_mut() else {
             return Ok(self);
         };
-        remove_unscheduled(system);
+        system.shift_remove("environment");
+        system.shift_remove("cc");
         let mut all: Vec<Value> = constraints
             .into_iter()
             .filter(|constraint| !is_empty(constraint))
@@ -507,22 +504,6 @@ impl Jobspec {
         system.insert("constraints".to_owned(), constraint);
         self.request.constraint = Some(parsed);
         Ok(self)
-    }
-
-    /// Returns the form for the scheduler as [`redacted`](Self::redacted), with this constraint in the place of its own.
-    #[must_use]
-    pub fn redacted_to(mut self, constraint: Option<&Constraint>) -> Self {
-        let is_own = self.request.constraint.as_ref() == constraint;
-        if let Some(system) = self.system_mut() {
-            remove_unscheduled(system);
-            if !is_own {
-                system.shift_remove("constraints");
-                let value = constraint.map(Constraint::to_value);
-                system.extend(value.map(|value| ("constraints".to_owned(), value)));
-            }
-        }
-        self.request.constraint = constraint.cloned();
-        self
     }
 
     fn set_system(&mut self, key: &str, value: Value) {

@@ -1,3 +1,5 @@
+use std::hash::{Hash, Hasher};
+
 use crate::{Constraint, Count};
 
 /// The part of a jobspec needed for matching.
@@ -17,6 +19,23 @@ pub struct Request {
     pub duration: f64,
     /// The constraint on targets; `None` if all are acceptable.
     pub constraint: Option<Constraint>,
+}
+
+impl Hash for Request {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            nnodes,
+            exclusive,
+            slots,
+            cores_per_slot,
+            gpus_per_slot,
+            duration,
+            constraint,
+        } = self;
+        (nnodes, exclusive, slots, cores_per_slot, gpus_per_slot).hash(state);
+        // No time limit is -0.
+        (duration.to_bits(), constraint).hash(state);
+    }
 }
 
 impl Request {

@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
 use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Unwritten, Writers, is_evictable};
-use crate::jobspec_cache::JobspecCache;
+use crate::jobspec_cache::{JobspecCache, SentJobspec};
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
@@ -685,11 +685,13 @@ impl Context {
         })
     }
 
-    /// The text of a job's jobspec for a scheduler in another process; `None` if it is not in the store.
-    pub(crate) fn sent_jobspec(&mut self, id: JobId) -> Option<Arc<str>> {
-        let job = self.jobs.get(id)?;
-        let (key, requested) = (job.record.spec().key, job.dialogue.scheduler.requested());
-        self.jobspecs.sent_text(&mut self.storage, key, requested)
+    /// See [`JobspecCache::sent`].
+    pub(crate) fn sent_jobspec(&mut self, key: i64) -> Result<(SentJobspec, usize), RequestError> {
+        let Self {
+            storage, settings, ..
+        } = self;
+        self.jobspecs
+            .sent(storage, settings, self.constraint_changes, key)
     }
 
     /// Removes a jobspec from the store.

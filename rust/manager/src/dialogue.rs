@@ -489,6 +489,18 @@ impl SchedulerDialogue {
         &self.requested
     }
 
+    /// See [`Dialogue::set_requested`].
+    pub(crate) fn set_requested(&mut self, requested: &Arc<RequestedResources>) -> bool {
+        let is_new = !Arc::ptr_eq(&self.requested, requested) && self.requested != *requested;
+        if is_new {
+            let old = std::mem::replace(&mut self.requested, Arc::clone(requested));
+            if old.request.constraint != requested.request.constraint {
+                self.advance(AllocInput::Supersede);
+            }
+        }
+        is_new
+    }
+
     /// R as committed for the outstanding request.
     pub fn committed(&self) -> Option<&Arc<ResourceSet>> {
         self.committed.as_ref()
@@ -620,15 +632,7 @@ impl Dialogue {
     /// Replaces what is requested of the scheduler, unless it is the same. An outstanding request keeps the old form. Returns
     /// whether it was replaced.
     pub(crate) fn set_requested(&mut self, requested: &Arc<RequestedResources>) -> bool {
-        let old = &mut self.scheduler.requested;
-        let is_new = !Arc::ptr_eq(old, requested) && *old != *requested;
-        if is_new {
-            let old = std::mem::replace(old, Arc::clone(requested));
-            if old.request.constraint != requested.request.constraint {
-                self.scheduler.advance(AllocInput::Supersede);
-            }
-        }
-        is_new
+        self.scheduler.set_requested(requested)
     }
 
     /// Whether the scheduler may still allocate resources to the job, or tasks of it may be running.

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use foldhash::quality::RandomState;
-use penstock_flux::{JobspecDocument, RequestedResources};
+use penstock_flux::{JobspecDocument, RequestError, RequestedResources};
 use penstock_jobspec::Jobspec;
 
+use crate::policy;
+use crate::settings::Settings;
 use crate::shared_values::SharedValues;
 use crate::spec::{Attributes, Checked, Spec, Stored};
 use crate::storage::Storage;
@@ -17,6 +19,9 @@ const MAX_CACHED_BYTES: usize = 16 * 1024 * 1024;
 
 /// The greatest size of all remembered submissions, in bytes.
 const MAX_SUBMITTED_BYTES: usize = 16 * 1024 * 1024;
+
+/// The greatest length of a text that is kept for the next job with the same jobspec, in bytes.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// A jobspec in the store, while a job refers to it.
 #[derive(Debug)]
@@ -68,12 +73,14 @@ pub(crate) struct JobspecCache {
     sent_last: Option<SentJobspec>,
 }
 
-/// The text of a jobspec for a scheduler in another process.
-#[derive(Debug)]
-struct SentJobspec {
+/// The form of a jobspec for a scheduler in another process, and what it requests.
+#[derive(Clone, Debug)]
+pub(crate) struct SentJobspec {
     key: i64,
-    requested: Arc<RequestedResources>,
-    text: Arc<str>,
+    /// See [`Context::constraint_changes`](crate::context::Context).
+    constraint_changes: u64,
+    pub(crate) text: Arc<str>,
+    pub(crate) requested: Arc<RequestedResources>,
 }
 
 impl JobspecCache {
@@ -176,30 +183,39 @@ impl JobspecCache {
         self.requested.share(Arc::new(requested))
     }
 
-    /// The text that a scheduler in another process gets of a jobspec with the constraint that is requested; `None` if the
-    /// jobspec is not in the store.
-    pub(crate) fn sent_text(
+    /// The form of a jobspec for a scheduler in another process, and the number of bytes of text that were read for it.
+    ///
+    /// # Errors
+    ///
+    /// The jobspec cannot be read.
+    pub(crate) fn sent(
         &mut self,
         storage: &mut Storage,
+        settings: &Settings,
+        constraint_changes: u64,
         key: i64,
-        requested: &Arc<RequestedResources>,
-    ) -> Option<Arc<str>> {
+    ) -> Result<(SentJobspec, usize), RequestError> {
         if let Some(last) = &self.sent_last
             && last.key == key
-            && Arc::ptr_eq(&last.requested, requested)
+            && last.constraint_changes == constraint_changes
         {
-            return Some(Arc::clone(&last.text));
+            return Ok((last.clone(), 0));
         }
-        let document = self.document(storage, key)?;
-        let jobspec = Jobspec::from_json(document.text()).ok()?;
-        let redacted = jobspec.redacted_to(requested.request.constraint.as_ref());
-        let text = Arc::from(redacted.to_text());
-        self.sent_last = Some(SentJobspec {
+        let document = self.document(storage, key);
+        let document = document
+            .ok_or_else(|| RequestError::invalid("the jobspec is not in the store".to_owned()))?;
+        let redacted = Jobspec::from_json(document.text())
+            .and_then(|jobspec| policy::redact(jobspec, settings))
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        let sent = SentJobspec {
             key,
-            requested: Arc::clone(requested),
-            text: Arc::clone(&text),
-        });
-        Some(text)
+            constraint_changes,
+            text: redacted.to_text().into(),
+            requested: self.share_requested(RequestedResources::of(&redacted)),
+        };
+        let is_short = sent.text.len() <= MAX_KEPT_BYTES;
+        self.sent_last = is_short.then(|| sent.clone());
+        Ok((sent, document.text().len()))
     }
 
     /// Adds a jobspec to the store. Returns its key.
@@ -436,22 +452,23 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_in_another_process_gets_the_constraint_that_is_requested() {
+    fn a_scheduler_in_another_process_gets_the_notation_that_was_submitted() {
         let (mut storage, mut cache) = (storage(), JobspecCache::default());
+        let own = serde_json::json!({"hostlist": ["a[1-3]b[1-2]", "c1"]});
         let jobspec = Jobspec::from_json(JOBSPEC).unwrap();
-        let checked = Checked::new(jobspec.clone(), JOBSPEC, &Settings::default()).unwrap();
+        let jobspec = jobspec.redacted(vec![own]).unwrap();
+        let text = jobspec.to_text();
+        let checked = Checked::new(jobspec, &text, &Settings::default()).unwrap();
         let Stored { spec, requested } = cache.intern(&mut storage, checked);
-        let mut sent = |requested| cache.sent_text(&mut storage, spec.key, requested);
-        let plain = sent(&requested).unwrap();
-        assert_eq!(*plain, *jobspec.to_text());
-        assert!(Arc::ptr_eq(&plain, &sent(&requested).unwrap()));
-        let constraint = serde_json::json!({"properties": ["fast"]});
-        let constrained = jobspec.redacted(vec![constraint]).unwrap();
-        let other = Arc::new(RequestedResources::of(&constrained));
-        assert_eq!(*sent(&other).unwrap(), *constrained.to_text());
-        assert_eq!(*sent(&requested).unwrap(), *plain);
+        let settings = Settings::default();
+        let (sent, bytes) = cache.sent(&mut storage, &settings, 0, spec.key).unwrap();
+        assert_eq!((&*sent.text, bytes), (&*text, text.len()));
+        assert!(Arc::ptr_eq(&sent.requested, &requested));
+        let (again, bytes) = cache.sent(&mut storage, &settings, 0, spec.key).unwrap();
+        assert!(Arc::ptr_eq(&sent.text, &again.text) && bytes == 0);
         cache.remove(&mut storage, spec.key);
-        assert_eq!(cache.sent_text(&mut storage, spec.key, &requested), None);
+        let error = cache.sent(&mut storage, &settings, 0, spec.key);
+        assert_eq!(error.unwrap_err().text, "the jobspec is not in the store");
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub(crate) fn redact(
     jobspec.redacted(constraints)
 }
 
+/// Whether a queue adds a constraint to those of its jobs.
+pub(crate) fn has_constraint(queue: Option<&str>, settings: &Settings) -> bool {
+    let queue = queue.and_then(|name| settings.queues.get(name));
+    queue.is_some_and(|queue| !queue.requires.is_empty() || queue.constraint.is_some())
+}
+
 /// The resources that a jobspec requests of the scheduler, with the constraint of its queue.
 pub(crate) fn requested(
     jobspec: Jobspec,

@@ -165,19 +165,21 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
         },
     );
     let replayed = replayed.map_err(Difference::Eventlog)?;
-    if replayed.t_submit().to_bits() != stored.row.t_submit.to_bits() {
-        return Err(Difference::SubmissionTime { eventlog });
-    }
-    let Some(record) = record else {
-        return compare_evicted(cx, elastic, &replayed);
-    };
-    if replayed != *record {
+    if let Some(record) = record
+        && replayed != *record
+    {
         return Err(Difference::Record {
             eventlog,
             replayed: Box::new(replayed),
             live: Box::new(record.clone()),
         });
     }
+    if replayed.t_submit().to_bits() != stored.row.t_submit.to_bits() {
+        return Err(Difference::SubmissionTime { eventlog });
+    }
+    let Some(record) = record else {
+        return compare_evicted(cx, elastic, &replayed);
+    };
     if !has_claim(cx, id) {
         return Err(Difference::Claim { eventlog });
     }

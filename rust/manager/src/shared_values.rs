@@ -27,7 +27,7 @@ impl<T> Default for SharedValues<T> {
 }
 
 impl<T> SharedValues<T> {
-    /// A hash, keyed by a random number: users do not know which values have the same.
+    /// A hash, keyed by a random number. Values with the same hash displace each other, and are compared before they are shared.
     pub(crate) fn hash(&self, value: impl Hash) -> u64 {
         self.by_hash.hasher().hash_one(value)
     }

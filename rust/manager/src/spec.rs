@@ -16,8 +16,8 @@ use crate::settings::Settings;
 /// The length of a name that comes from the command; the rest is cut off.
 const MAX_COMMAND_NAME_BYTES: usize = 255;
 
-/// The number of times that the form of a jobspec for the scheduler can be longer than its text: `1e15` becomes
-/// `1000000000000000.0`.
+/// The number of times that the form of a jobspec for the scheduler, without the constraint of its queue, can be longer than its
+/// text: `1e15` becomes `1000000000000000.0`.
 const MAX_EXPANSION: usize = 8;
 
 /// The attributes of a jobspec that the manager needs, shared by jobs with equal jobspecs.
@@ -70,24 +70,23 @@ pub struct Attributes {
 
 impl Hash for Attributes {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The number of tasks and of cores follow from what is requested, which is seldom all that differs.
         let Self {
-            copies: _,
+            copies,
             cwd,
             queue,
             project,
             bank,
             ntasks,
-            is_task_per_slot: _,
+            is_task_per_slot,
             nnodes,
             ncores,
             duration,
             dependencies,
         } = self;
-        (cwd, queue, project, bank, dependencies).hash(state);
-        (ntasks, nnodes, ncores).hash(state);
-        // 0 and -0 are equal.
-        (duration + 0.0).to_bits().hash(state);
+        (copies, cwd, queue, project, bank, dependencies).hash(state);
+        (ntasks, is_task_per_slot, nnodes, ncores).hash(state);
+        // No time limit is -0.
+        duration.to_bits().hash(state);
     }
 }
 
@@ -160,6 +159,8 @@ pub(crate) struct Checked {
     document: JobspecDocument,
     spec: Spec,
     redacted: Jobspec,
+    /// Whether its queue has a constraint.
+    is_constrained: bool,
 }
 
 impl Checked {
@@ -168,6 +169,7 @@ impl Checked {
         Ok(Self {
             document: JobspecDocument::parsed(text.into(), &jobspec),
             spec: Spec::new(0, &jobspec),
+            is_constrained: policy::has_constraint(jobspec.queue(), settings),
             redacted: policy::redact(jobspec, settings)?,
         })
     }
@@ -186,7 +188,7 @@ impl Checked {
     /// below a limit.
     pub(crate) fn bytes(&self, limit: usize) -> usize {
         let bytes = self.document.text().len();
-        if bytes.saturating_mul(MAX_EXPANSION) < limit {
+        if !self.is_constrained && bytes.saturating_mul(MAX_EXPANSION) < limit {
             return bytes;
         }
         bytes.max(self.redacted.to_text().len())

@@ -145,6 +145,7 @@ impl SchedulerPeer {
                 continue;
             }
             let is_elastic = record.elastic_request().is_some();
+            let key = record.spec().key;
             let mut job = PendingJob {
                 id,
                 priority: record.priority(),
@@ -153,18 +154,28 @@ impl SchedulerPeer {
                 requested: Arc::clone(dialogue.requested()),
                 jobspec: None,
             };
-            if !self.session.is_in_process {
-                job.jobspec = cx.sent_jobspec(id);
-            }
-            let bytes = job.jobspec.as_ref().map(|text| text.len());
-            self.bytes_this_batch += bytes.unwrap_or(USUAL_JOBSPEC_BYTES);
+            let sent = if self.session.is_in_process {
+                Ok(None)
+            } else {
+                cx.sent_jobspec(key).map(Some)
+            };
             let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
                 continue;
             };
-            if job.jobspec.is_none() && !self.session.is_in_process {
-                dialogue.advance(AllocInput::Dequeue);
-                cx.fail_job(id, "alloc", "the jobspec is not in the store");
-                continue;
+            match sent {
+                Ok(None) => self.bytes_this_batch += USUAL_JOBSPEC_BYTES,
+                Ok(Some((sent, read))) => {
+                    self.bytes_this_batch += read.max(sent.text.len());
+                    // The constraint of a queue that was removed since is not sent.
+                    dialogue.set_requested(&sent.requested);
+                    job.requested = sent.requested;
+                    job.jobspec = Some(sent.text);
+                }
+                Err(error) => {
+                    dialogue.advance(AllocInput::Dequeue);
+                    cx.fail_job(id, "alloc", &error.text);
+                    continue;
+                }
             }
             dialogue.advance(AllocInput::Request);
             self.session.requested.insert(position);
