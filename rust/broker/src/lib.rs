@@ -485,8 +485,9 @@ impl Router {
             .peers
             .get(&to)
             .is_some_and(|peer| peer.location == Location::Outside);
-        let length = request.payload.as_deref().map_or(0, <[u8]>::len);
-        request.is_noresponse() && is_outside && length > MAX_NOTICE_BYTES && self.is_guest(from)
+        // The length last: a value for a service in the daemon is not encoded.
+        let length = || request.payload.as_deref().map_or(0, <[u8]>::len);
+        request.is_noresponse() && is_outside && self.is_guest(from) && length() > MAX_NOTICE_BYTES
     }
 
     /// Describes the length of a message for a peer outside of the daemon if no frame has it: the peer would end its

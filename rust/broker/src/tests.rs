@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
-use penstock_flux::{errno, role};
+use penstock_flux::alloc::HelloRequest;
+use penstock_flux::{TypedPayload, errno, role};
 
 use super::*;
 
@@ -666,4 +667,22 @@ fn a_message_that_is_longer_than_a_frame_is_an_error() {
         text.starts_with("echo.hello: the request has 6710"),
         "{text}"
     );
+}
+
+#[test]
+fn values_between_services_in_the_daemon_are_not_encoded() {
+    let mut router = Router::new("broker", OWNER.userid);
+    router.add_peer(1, "manager", OWNER);
+    router.add_peer(2, "scheduler", OWNER);
+    router.add_service("sched", 2).unwrap();
+    let value = || TypedPayload::SchedHello(HelloRequest { partial_ok: true });
+    let request = Message::request("sched.hello", "").with_typed(value());
+    let silent = request.clone().with_flags(request.flags | NORESPONSE);
+    for request in [request.with_matchtag(1), silent] {
+        let (_, arrived) = one(router.route(1, vec![request]));
+        assert!(!arrived.payload.as_ref().unwrap().has_bytes());
+        let response = Message::typed_success_to(&arrived, value());
+        let (_, back) = one(router.route(2, vec![response]));
+        assert!(!back.payload.as_ref().unwrap().has_bytes());
+    }
 }

@@ -61,9 +61,8 @@ impl Body {
         }
     }
 
-    /// Whether a value has been encoded.
-    #[cfg(test)]
-    fn has_bytes(&self) -> bool {
+    /// Whether the payload has its bytes: a value that has been encoded, or no value.
+    pub fn has_bytes(&self) -> bool {
         match &self.0 {
             Form::Bytes(_) => true,
             Form::Typed(typed) => typed.bytes.get().is_some(),
