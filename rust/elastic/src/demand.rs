@@ -325,7 +325,11 @@ impl Demand {
                     cpus,
                     hosts: listed.clone(),
                 };
-                let parts = [part(more, least + 1), part(nodes - more, least)];
+                // The first part has no node where the sum would overflow.
+                let parts = [
+                    part(more, least.saturating_add(1)),
+                    part(nodes - more, least),
+                ];
                 parts.into_iter().filter(|part| part.nodes > 0).collect()
             }
             _ => Vec::new(),
@@ -482,6 +486,10 @@ mod tests {
         let seven = seven.unwrap();
         assert_eq!(shape(&seven, Attempt::Full), (Some(1), 1, 4, false));
         assert_eq!(shape(&seven, Attempt::Partial), (Some(1), 1, 3, false));
+        let most = demand(&json!([
+            {"key": "pmix.alloc.ncpus", "value": u32::MAX}, {"key": "pmix.alloc.nnodes", "value": 1}]));
+        let most = shape(&most.unwrap(), Attempt::Full);
+        assert_eq!(most, (Some(1), 1, u32::MAX, false));
         let listed = demand(&json!([
             {"key": "pmix.alloc.nlist", "value": "n1,n2"},
             {"key": "pmix.alloc.ncpulist", "value": "5,5"}]));

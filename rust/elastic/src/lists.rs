@@ -118,11 +118,19 @@ fn split(body: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(parts)
 }
 
+fn too_many(whole: &str) -> Error {
+    let expected = format!("expected at most {MAX_LIST_ELEMENTS} names");
+    malformed(whole, &expected)
+}
+
 /// Appends the names of a part of a list: `prefix[digits:ranges]suffix`, or a plain name.
 fn expand(whole: &str, part: &str, names: &mut Vec<String>) -> Result<(), Error> {
     let Some((prefix, rest)) = part.split_once('[') else {
         if part.is_empty() {
             return Err(malformed(whole, "expected a name"));
+        }
+        if names.len() >= MAX_LIST_ELEMENTS {
+            return Err(too_many(whole));
         }
         names.push(part.to_owned());
         return Ok(());
@@ -142,9 +150,8 @@ fn expand(whole: &str, part: &str, names: &mut Vec<String>) -> Result<(), Error>
         let first = first.parse::<u64>().map_err(|_| bad())?;
         let last = last.parse::<u64>().map_err(|_| bad())?;
         let more = last.checked_sub(first).ok_or_else(bad)?;
-        if more >= (MAX_LIST_ELEMENTS - names.len()) as u64 {
-            let expected = format!("expected at most {MAX_LIST_ELEMENTS} names");
-            return Err(malformed(whole, &expected));
+        if more >= MAX_LIST_ELEMENTS.saturating_sub(names.len()) as u64 {
+            return Err(too_many(whole));
         }
         names.extend((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")));
     }
@@ -180,6 +187,7 @@ mod tests {
             "pmix[n[1:3-1]]",
             "pmix[n[99:1]]",
             "pmix[n[1:0-18446744073709551615]]",
+            "pmix[n[1:0-1048574],a,a,n[1:0-1]]",
             "pmix[]",
             "pmix[a,,b]",
             "pmix[a]]",

@@ -347,8 +347,35 @@ fn standard_input_is_written_by_way_of_the_execution_service() {
     assert_eq!(rejection(&out).0, EPERM);
     let other = json!({"stream": "stdout", "rank": "all"});
     assert_eq!(rejection(&bench.request(&topic, &other)).0, 22);
-    let beyond = json!({"stream": "stdin", "rank": "7", "data": "x"});
-    assert_eq!(rejection(&bench.request(&topic, &beyond)).0, 22);
+    for (ranks, last) in [("7", 7), ("0-4294967294", 4_294_967_294_u32)] {
+        let beyond = json!({"stream": "stdin", "rank": ranks, "data": "x"});
+        let (errnum, text) = rejection(&bench.request(&topic, &beyond));
+        let expected = format!("{topic}: rank {last}: the job has 1 tasks");
+        assert_eq!((errnum, text), (22, expected));
+    }
+}
+
+#[test]
+fn copies_of_input_for_several_tasks_are_limited() {
+    let mut bench = bench();
+    let mut jobspec = common::jobspec(&json!({}));
+    jobspec["resources"][0]["count"] = 2.into();
+    let out = bench.request("job-ingest.submit", &json!({"jobspec": jobspec}));
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    bench.allocate(id);
+    bench.exec(id, "start", &json!({}));
+    let topic = format!("job-shell.{id}.stdin");
+    let data = "x".repeat(2 << 20);
+    let mut write = |ranks: &str| {
+        bench.request(
+            &topic,
+            &json!({"stream": "stdin", "rank": ranks, "data": data}),
+        )
+    };
+    let (errnum, text) = rejection(&write("0-1"));
+    assert_eq!(errnum, 90);
+    assert!(text.ends_with("in all, or rank `all`"), "{text}");
+    assert_eq!(topics(&write("0")).len(), 1);
 }
 
 #[test]

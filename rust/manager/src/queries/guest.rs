@@ -8,7 +8,7 @@ use std::mem;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use penstock_flux::errno::{EAGAIN, EFBIG, ENODATA, ENOENT, ENOSYS, EPIPE};
+use penstock_flux::errno::{EAGAIN, EFBIG, EMSGSIZE, ENODATA, ENOENT, ENOSYS, EPIPE};
 use penstock_flux::eventlog;
 use penstock_flux::exec::{Finish, InputRequest, OutputRequest, OutputResponse};
 use penstock_flux::guest_log::{
@@ -38,6 +38,11 @@ use crate::shell_defaults::F58_PLAIN;
 pub(crate) const EXECUTION_LOG: &str = "guest.exec.eventlog";
 /// The key of the log of a job's output.
 pub(crate) const OUTPUT_LOG: &str = "guest.output";
+
+/// The most bytes of standard input in the copies of one request to several tasks.
+const MAX_COPIED_INPUT_BYTES: usize = 4 << 20;
+/// Approximate size of the request about the input of one task, without the input, in bytes.
+const INPUT_OVERHEAD_BYTES: usize = 64;
 
 /// The most bytes of output in one response to a lookup.
 const MAX_LOOKUP_BYTES: usize = 16 << 20;
@@ -499,6 +504,7 @@ impl Relays {
         let Some(method) = method else {
             return Err(not_accepted(id));
         };
+        check_copies(topic, bytes.len(), tasks.len())?;
         self.input_logs.check_open(cx, id, &data, ntasks)?;
         let origin = request.origin().unwrap_or_default().to_vec();
         self.last_number += 1;
@@ -759,18 +765,27 @@ fn input_tasks(
         .rank
         .parse()
         .map_err(|error| RequestError::invalid(format!("{topic}: rank: {error}")))?;
-    let tasks: Vec<_> = ranks.iter().map(Some).collect();
-    match tasks
-        .iter()
-        .flatten()
-        .find(|task| u64::from(**task) >= ntasks)
-    {
-        Some(task) => Err(RequestError::invalid(format!(
+    // Before the ranks are listed: a short text can stand for many.
+    match ranks.last() {
+        None => Err(RequestError::invalid(format!("{topic}: no rank"))),
+        Some(task) if u64::from(task) >= ntasks => Err(RequestError::invalid(format!(
             "{topic}: rank {task}: the job has {ntasks} tasks"
         ))),
-        None if tasks.is_empty() => Err(RequestError::invalid(format!("{topic}: no rank"))),
-        None => Ok(tasks),
+        Some(_) => Ok(ranks.iter().map(Some).collect()),
     }
+}
+
+/// Checks the size of the requests about input that is written to several tasks: each has a copy of it.
+fn check_copies(topic: &str, bytes: usize, tasks: usize) -> Result<(), RequestError> {
+    let size = (bytes + INPUT_OVERHEAD_BYTES).saturating_mul(tasks);
+    if tasks == 1 || size <= MAX_COPIED_INPUT_BYTES {
+        return Ok(());
+    }
+    let text = format!(
+        "{topic}: {bytes} bytes for each of {tasks} tasks: expected at most {MAX_COPIED_INPUT_BYTES} bytes in all, \
+         or rank `all`"
+    );
+    Err(RequestError::new(EMSGSIZE, text))
 }
 
 fn not_accepted(id: JobId) -> RequestError {
