@@ -713,7 +713,7 @@ fn cancel_all(bench: &mut Bench) {
     bench.advance();
 }
 
-/// Of those that end while the jobs in memory are examined, some are evicted before it is their turn.
+/// Jobs that end while those in memory are examined can be evicted before their turn.
 #[test]
 fn jobs_that_end_during_a_listing_are_listed_once() {
     // The jobs end after the others, or before one of them: the clock was set back.
