@@ -75,12 +75,13 @@ def site(start, tmp_path):
     shutil.rmtree(folder)
 
 
-def topics(names: list[str]) -> list[str]:
-    """Every method that the instance or one of its services may have."""
+def topics(names: list[str], jobs: list[int]) -> list[str]:
+    """Every method that the instance or one of its services may have, for each of these jobs."""
     groups = [group for _, group in inspect.getmembers(topic, inspect.isclass)]
     known = {value for group in groups for value in vars(group).values() if isinstance(value, str)}
     known = {value for value in known if "." in value and not value.startswith("penstock.")}
     known |= {method for method, _ in service_roles()}
+    known |= {method.replace("ID", str(job)) for method in known for job in jobs}
     common = ("ping", "stats-get", "list", "info", "debug", "config-reload", "rusage")
     known |= {f"{name}.{method}" for name in names for method in common}
     return sorted(known)
@@ -95,6 +96,7 @@ def payloads(instance, method: str, attributes: list[str]) -> list[dict]:
         {"ids": [instance.job, instance.held]},
         {"id": instance.job, "path": "eventlog", "streams": "o", "follow": False},
         {"key": "job", "path": str(instance.state), "xml": False, "force": True, "job": 1},
+        {"stream": "stdin", "rank": "0", "data": "", "eof": True},
     ]
     if method == "attr.get":
         every += [{"name": name} for name in attributes]
@@ -111,7 +113,7 @@ def test_no_response_to_a_guest_names_a_process_or_a_path_or_a_job_of_the_owner(
     with connected(site.socket, GUEST) as connection:
         # The services respond in the order of the requests, to the pings last.
         requests = []
-        for method in topics(names):
+        for method in topics(names, [site.job, site.held]):
             for payload in payloads(site, method, attributes):
                 for flags in (0, 16):
                     tag = len(sent) + 1

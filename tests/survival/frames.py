@@ -33,7 +33,7 @@ from penstock.errors import WireError
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from multiprocessing.sharedctypes import Synchronized
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "flux-wire"
@@ -54,23 +54,39 @@ event.subscribe event.unsubscribe event.publish broker.ping log.dmesg sched.free
 sched.alloc sched.explain sched.estimate sched.what-if feasibility.check job-exec.start
 job-exec.kill job-exec.output hooks.prolog hooks.epilog pmix.start nothing.here
 """.split()
-VALUES = [None, -1, 0, 2**63, 1.5, 1e300, "", "x", "0-3", "0-4294967295", "ƒ1", [], {}, True, "\0"]
+VALUES = [None, -1, 0, 2**63, 1.5, 1e300, "", "x", "0-3", "0-4294967294", "ƒ1", [], {}, True, "\0"]
+VALUES += [
+    "stdin",
+    "all",
+    "new",
+    "extend",
+    "release",
+    "guest.exec.eventlog",
+    ["eventlog", "guest.output"],
+]
 KEYS = """
 id ids all type severity note userid jobspec jobs count urgency flags keys path matchtag ops key
 targets reason service topic name signum expiration constraint max_entries attrs since mode R final
-ranks job directive attributes updates memo slice
+ranks rank job directive attributes updates memo slice stream data encoding eof
 """.split()
+# Keys and values of the attributes of PMIx requests.
+ATTRIBUTE_KEYS = "pmix.alloc.nnodes pmix.alloc.ncpus pmix.alloc.nlist pmix.alloc.ncpulist".split()
+ATTRIBUTE_VALUES = [1, 4294967295, "n[0-1]", "pmix[n[1:0-1048575]]", "4*1048576", "0-4294967294"]
 STREAMING = 16
 HEADER_BYTES = 8
 # The share of malformed frames that are sent.
 MALFORMED_SHARE = 0.001
 BATCH_FRAMES = 64
+# Jobs that each process submits for each part of the frames, which then name them.
+JOBS_OF_SENDER = 8
 # Frames from one connection after which a process makes another.
 FRAMES_PER_CONNECTION = 20_000
 # After this long without a response to a ping the instance hangs, in seconds.
 HANG_S = 60.0
 PING_INTERVAL_S = 0.1
 GUEST_UID = 54321
+# A request that cancels the jobs of all users, in every state.
+CANCEL_ALL = {"type": "cancel", "severity": 0, "dry_run": False, "userid": -1, "states": 0x7F}
 # The number of parts in which the frames are sent. Memory is measured after each.
 PARTS = 20
 # Descriptors that the daemon may open with its first requests. A leak has one for each connection.
@@ -118,15 +134,17 @@ class Frames:
         seed: Draws them.
         is_owner: Whether their sender is the owner of the instance, which has no limit of jobs and
             submits nothing.
+        jobs: Ids of jobs to name.
     """
 
-    def __init__(self, seed: str, *, is_owner: bool) -> None:
+    def __init__(self, seed: str, *, is_owner: bool, jobs: Iterable[int] = ()) -> None:
         self._random = Random(seed)
         self._topics = [topic for topic, _ in service_roles()] + OTHER_TOPICS
         if is_owner:
             for topic in ("job-ingest.submit", "job-ingest.submit-part"):
                 self._topics.remove(topic)
         jobspec = from_command(["true"], environment={}, cwd="/")
+        self._jobs = [*jobs] or [1]
         self._values = [*VALUES, jobspec]
         self._recorded = [
             frame for frame in _recorded() if not is_owner or b"job-ingest.submit" not in frame
@@ -160,10 +178,21 @@ class Frames:
     def _request(self) -> bytes:
         random = self._random
         keys = random.sample(KEYS, random.randint(0, 5))
-        payload = {key: random.choice(self._values) for key in keys}
+        payload = {key: self._value(key) for key in keys}
         flags = STREAMING if random.random() < 0.3 else 0
-        topic = random.choice(self._topics)
+        topic = random.choice(self._topics).replace("ID", str(random.choice(self._jobs)))
         return Message.request(topic, payload, matchtag=random.randint(1, 99), flags=flags).encode()
+
+    def _value(self, key: str) -> Any:
+        random = self._random
+        if random.random() < 0.5:
+            if key in {"id", "job"}:
+                return random.choice(self._jobs)
+            if key == "attributes":
+                number = random.randint(0, 3)
+                keys, values = random.choices(ATTRIBUTE_KEYS, k=number), ATTRIBUTE_VALUES
+                return [{"key": key, "value": random.choice(values)} for key in keys]
+        return random.choice(self._values)
 
     def _damage(self, frame: bytearray) -> None:
         random = self._random
@@ -209,7 +238,11 @@ def send_frames(
     if uid is not None:
         os.setgid(uid)
         os.setuid(uid)
-    frames = Frames(seed, is_owner=uid is None)
+    # They run until a frame ends them.
+    jobspec = from_command(["sleep", "inf"], environment={}, cwd="/", duration=1e6)
+    with Client(f"local://{path}", timeout=HANG_S) as client:
+        jobs = [client.submit(jobspec) for _ in range(JOBS_OF_SENDER)]
+    frames = Frames(seed, is_owner=uid is None, jobs=jobs)
     while _take(left, 0):
         with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(HANG_S)
@@ -361,6 +394,7 @@ def run(directory: Path, seed: int, frames: int, senders: int = 2) -> Report:
             if process.poll() is not None:
                 report.errors.append(f"the instance has ended with {process.returncode}")
                 return report
+            client.rpc("job-manager.raiseall", CANCEL_ALL)
             report.descriptors = (before, _wait_for_disconnects(client, process.pid, before))
             report.memory.append(_memory(process.pid))
         report.connections = sending.connections.value

@@ -116,9 +116,11 @@ impl Attribute {
         })
     }
 
-    /// The JSON form, with the type that PMIx expects; a number out of its range becomes the largest one.
+    /// The JSON form, with the type that PMIx expects if the value is of its kind; a number out of its range becomes the
+    /// largest one.
     pub fn to_json(&self) -> Value {
         let usual = AttributeKey::from_name(&self.key).map(AttributeKey::kind);
+        let usual = usual.filter(|kind| is_number(kind));
         let (kind, value) = match &self.data {
             Data::Whole(number) if usual == Some("uint32") => {
                 ("uint32", (*number).min(u32::MAX.into()).into())

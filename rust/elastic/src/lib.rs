@@ -22,4 +22,4 @@ pub use ledger::{
 };
 pub use names::{AttributeKey, Directive, Status};
 pub use release::{Holding, ReleasedPart, select_released};
-pub use request::{Denial, Flagged, PmixRequest};
+pub use request::{Denial, Flagged, MAX_ATTRIBUTES, PmixRequest};

@@ -1,5 +1,8 @@
 //! Lists in the forms of PMIx programs: hostlists, plain lists, and PMIx regular expressions.
 
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
@@ -20,16 +23,21 @@ pub fn hosts(text: &str) -> Result<Hostlist, Error> {
     if text.starts_with("blob:") {
         return Err(malformed("blob:", "expected a list that is not compressed"));
     }
-    let list = match inner(text)? {
-        Some(names) => {
-            Hostlist::try_from_hosts(&names).map_err(|error| Error::new(error.to_string()))?
+    let names = match pieces(text)? {
+        Some(pieces) => {
+            let names = pieces.iter().map(Piece::hostlist);
+            names.collect::<Vec<_>>().join(",").into()
         }
-        None => plain(text)
-            .parse::<Hostlist>()
-            .map_err(|error| Error::new(error.to_string()))?,
+        None => Cow::Borrowed(plain(text)),
     };
-    if list.is_empty() || list.len() > MAX_LIST_ELEMENTS {
+    let list = names.parse::<Hostlist>();
+    let list = list.map_err(|error| Error::new(error.to_string()))?;
+    if list.is_empty() {
         return Err(malformed(text, "expected at least one node"));
+    }
+    if list.len() > MAX_LIST_ELEMENTS {
+        let expected = format!("expected at most {MAX_LIST_ELEMENTS} nodes");
+        return Err(malformed(text, &expected));
     }
     Ok(list)
 }
@@ -39,9 +47,12 @@ pub fn hosts(text: &str) -> Result<Hostlist, Error> {
 pub fn counts(text: &str) -> Result<Vec<u32>, Error> {
     let text = text.trim();
     let expected = || malformed(text, "expected numbers of cpus with commas between");
-    let parts = match inner(text)? {
-        Some(parts) => parts,
-        None => plain(text).split(',').map(str::to_owned).collect(),
+    let parts = match pieces(text)? {
+        Some(pieces) => pieces
+            .into_iter()
+            .map(|piece| piece.word().ok_or_else(expected))
+            .collect::<Result<_, _>>()?,
+        None => plain(text).split(',').collect::<Vec<_>>(),
     };
     let mut numbers = Vec::new();
     for part in parts {
@@ -63,15 +74,13 @@ pub fn counts(text: &str) -> Result<Vec<u32>, Error> {
 /// Reads ids of cpus: an idset (RFC 22), or `pmix[…]`, where each name is an id or an idset.
 pub fn cpus(text: &str) -> Result<IdSet, Error> {
     let text = text.trim();
-    let ids = match inner(text)? {
-        Some(names) => {
-            // An idset has no leading zeros, a name has as many digits as it was written with.
-            let plain = names.iter().map(|name| match name.parse::<u32>() {
-                Ok(number) => number.to_string(),
-                Err(_) => name.clone(),
-            });
-            plain.collect::<Vec<_>>().join(",").parse::<IdSet>()
-        }
+    let ids = match pieces(text)? {
+        Some(pieces) => pieces
+            .iter()
+            .map(Piece::idset)
+            .collect::<Vec<_>>()
+            .join(",")
+            .parse(),
         None => plain(text).parse::<IdSet>(),
     };
     let ids = ids.map_err(|error| Error::new(error.to_string()))?;
@@ -85,19 +94,87 @@ fn plain(text: &str) -> &str {
     text.strip_prefix("raw:").unwrap_or(text)
 }
 
-/// The names in `pmix[…]`; `None` for any other text.
-fn inner(text: &str) -> Result<Option<Vec<String>>, Error> {
+/// A piece of a list in `pmix[…]`: it may stand for very many names, so these are not made.
+enum Piece<'a> {
+    /// One name.
+    Word(&'a str),
+    /// `prefix[digits:ranges]suffix`.
+    Ranges {
+        prefix: &'a str,
+        /// The least number of digits.
+        width: usize,
+        ranges: Vec<RangeInclusive<u64>>,
+        suffix: &'a str,
+    },
+}
+
+impl<'a> Piece<'a> {
+    fn word(&self) -> Option<&'a str> {
+        match self {
+            Self::Word(word) => Some(word),
+            Self::Ranges { .. } => None,
+        }
+    }
+
+    /// The same names as a hostlist (RFC 29).
+    fn hostlist(&self) -> String {
+        match self {
+            Self::Word(word) => (*word).to_owned(),
+            Self::Ranges {
+                prefix,
+                width,
+                ranges,
+                suffix,
+            } => {
+                let ranges = ranges.iter().map(|range| range_text(range, *width));
+                let ranges = ranges.collect::<Vec<_>>().join(",");
+                format!("{prefix}[{ranges}]{suffix}")
+            }
+        }
+    }
+
+    /// The same ids as an idset (RFC 22), which has no leading zeros.
+    fn idset(&self) -> String {
+        match self {
+            Self::Word(word) => match word.parse::<u32>() {
+                Ok(number) => number.to_string(),
+                Err(_) => (*word).to_owned(),
+            },
+            Self::Ranges {
+                prefix,
+                ranges,
+                suffix,
+                ..
+            } => {
+                let ranges = ranges.iter().map(|range| {
+                    let range = range_text(range, 0);
+                    format!("{prefix}{range}{suffix}")
+                });
+                ranges.collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+}
+
+fn range_text(range: &RangeInclusive<u64>, width: usize) -> String {
+    let (first, last) = (range.start(), range.end());
+    if first == last {
+        return format!("{first:0width$}");
+    }
+    format!("{first:0width$}-{last:0width$}")
+}
+
+/// The pieces in `pmix[…]`; `None` for any other text.
+fn pieces(text: &str) -> Result<Option<Vec<Piece<'_>>>, Error> {
     let Some(body) = text.strip_prefix("pmix[") else {
         return Ok(None);
     };
     let body = body
         .strip_suffix(']')
         .ok_or_else(|| malformed(text, "expected `]` at its end"))?;
-    let mut names = Vec::new();
-    for part in split(body).ok_or_else(|| malformed(text, "expected matching brackets"))? {
-        expand(text, part, &mut names)?;
-    }
-    Ok(Some(names))
+    let parts = split(body).ok_or_else(|| malformed(text, "expected matching brackets"))?;
+    let pieces = parts.into_iter().map(|part| piece(text, part));
+    pieces.collect::<Result<_, _>>().map(Some)
 }
 
 /// Splits at the commas outside brackets.
@@ -118,22 +195,13 @@ fn split(body: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(parts)
 }
 
-fn too_many(whole: &str) -> Error {
-    let expected = format!("expected at most {MAX_LIST_ELEMENTS} names");
-    malformed(whole, &expected)
-}
-
-/// Appends the names of a part of a list: `prefix[digits:ranges]suffix`, or a plain name.
-fn expand(whole: &str, part: &str, names: &mut Vec<String>) -> Result<(), Error> {
+/// Reads a part of a list: `prefix[digits:ranges]suffix`, or a plain name.
+fn piece<'a>(whole: &str, part: &'a str) -> Result<Piece<'a>, Error> {
     let Some((prefix, rest)) = part.split_once('[') else {
         if part.is_empty() {
             return Err(malformed(whole, "expected a name"));
         }
-        if names.len() >= MAX_LIST_ELEMENTS {
-            return Err(too_many(whole));
-        }
-        names.push(part.to_owned());
-        return Ok(());
+        return Ok(Piece::Word(part));
     };
     let bad = || {
         let expected = format!("cannot read `{part}`: expected `prefix[digits:ranges]`");
@@ -142,20 +210,24 @@ fn expand(whole: &str, part: &str, names: &mut Vec<String>) -> Result<(), Error>
     let (ranges, suffix) = rest.split_once(']').ok_or_else(bad)?;
     let (digits, ranges) = ranges.split_once(':').ok_or_else(bad)?;
     let width = digits.parse::<usize>().map_err(|_| bad())?;
-    if width > 20 {
+    if width > 20 || suffix.contains('[') {
         return Err(bad());
     }
-    for range in ranges.split(',') {
+    let ranges = ranges.split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let first = first.parse::<u64>().map_err(|_| bad())?;
         let last = last.parse::<u64>().map_err(|_| bad())?;
-        let more = last.checked_sub(first).ok_or_else(bad)?;
-        if more >= MAX_LIST_ELEMENTS.saturating_sub(names.len()) as u64 {
-            return Err(too_many(whole));
+        if first > last {
+            return Err(bad());
         }
-        names.extend((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")));
-    }
-    Ok(())
+        Ok(first..=last)
+    });
+    Ok(Piece::Ranges {
+        prefix,
+        width,
+        ranges: ranges.collect::<Result<_, _>>()?,
+        suffix,
+    })
 }
 
 #[cfg(test)]
@@ -171,6 +243,8 @@ mod tests {
             ("pmix[n[1:1-3,7],login]", "n[1-3,7],login"),
             ("pmix[n[1:8-9],n[2:10-11]]", "n[8-11]"),
             ("pmix[n[3:1-2]-ib]", "n[001-002]-ib"),
+            ("pmix[n[2:9-10,99-101]]", "n[09-10,99-101]"),
+            ("pmix[n[1:0-1048575]]", "n[0-1048575]"),
             ("pmix[login]", "login"),
         ] {
             assert_eq!(hosts(text).unwrap().to_string(), expected, "{text}");
@@ -191,6 +265,9 @@ mod tests {
             "pmix[]",
             "pmix[a,,b]",
             "pmix[a]]",
+            "pmix[n[1:1][1:2]]",
+            "pmix[n[1:0-1048576]]",
+            "n[0-1048576]",
             "blob:xyz",
         ] {
             assert!(hosts(text).is_err(), "{text}");

@@ -1,5 +1,7 @@
 //! A request with its attributes in their types, or the denial of one.
 
+use std::borrow::Cow;
+
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
@@ -7,6 +9,9 @@ use crate::attribute::{Attribute, Data};
 use crate::lists;
 use crate::names::{AttributeKey, Directive, Status};
 use crate::time;
+
+/// The greatest number of attributes of a request: PMIx has far fewer names.
+pub const MAX_ATTRIBUTES: usize = 64;
 
 /// The denial of a request: its PMIx status and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,16 +97,16 @@ impl PmixRequest {
         }
     }
 
-    /// Reads attributes. Blank keys are skipped; the later of two with the same name counts; an unsupported one is
-    /// dropped.
+    /// Reads attributes. Blank keys are skipped; the later of two with the same name counts, and the earlier is not read;
+    /// an unsupported one is dropped.
     ///
     /// # Errors
     ///
-    /// An attribute is malformed, or is required and not supported.
+    /// There are more than [`MAX_ATTRIBUTES`]; or one is malformed, or is required and not supported.
     pub fn read(directive: Directive, attributes: &[Attribute]) -> Result<Self, Denial> {
         let mut request = Self::new(directive);
-        for attribute in attributes {
-            request.apply(attribute)?;
+        for attribute in last_of_each_key(attributes)? {
+            request.apply(&attribute)?;
         }
         Ok(request)
     }
@@ -142,12 +147,8 @@ impl PmixRequest {
     }
 
     fn apply(&mut self, attribute: &Attribute) -> Result<(), Denial> {
-        let name = attribute.key.trim();
-        if name.is_empty() {
-            return Ok(());
-        }
         let required = attribute.required;
-        let Some(key) = AttributeKey::from_name(name) else {
+        let Some(key) = AttributeKey::from_name(attribute.key.trim()) else {
             return self.drop_unsupported(attribute, "unknown attribute");
         };
         let flagged = |value| Flagged { value, required };
@@ -159,19 +160,7 @@ impl PmixRequest {
             AttributeKey::RequestId => self.id = Some(word(attribute)?.to_owned()),
             AttributeKey::AllocId => self.alloc = Some(word(attribute)?.to_owned()),
             AttributeKey::Nodes => self.nodes = Some(flagged(amount(attribute)?)),
-            AttributeKey::Cpus => match &attribute.data {
-                Data::Array(all) => {
-                    for inner in all {
-                        let required = inner.required || required;
-                        let inner = Attribute {
-                            required,
-                            ..inner.clone()
-                        };
-                        self.apply(&inner)?;
-                    }
-                }
-                _ => self.cpus = Some(flagged(amount(attribute)?)),
-            },
+            AttributeKey::Cpus => self.cpus = Some(flagged(amount(attribute)?)),
             AttributeKey::NodeList => {
                 let value = lists::hosts(text(attribute)?);
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
@@ -247,6 +236,55 @@ impl PmixRequest {
         self.dropped.push(name.to_owned());
         Ok(())
     }
+}
+
+/// The last attribute with each name, in order. In place of an array of cpus there are its elements, with its flag.
+fn last_of_each_key(attributes: &[Attribute]) -> Result<Vec<Cow<'_, Attribute>>, Denial> {
+    let mut all = Vec::new();
+    flatten(attributes.iter().map(Cow::Borrowed), &mut all)?;
+    let names = all.iter().map(|attribute| attribute.key.trim());
+    let keys: Vec<_> = names
+        .map(|name| AttributeKey::from_name(name).ok_or(name))
+        .collect();
+    let is_last = |place: usize| {
+        let mut later = keys.iter().skip(place + 1);
+        !later.any(|other| keys.get(place) == Some(other))
+    };
+    let are_last: Vec<_> = (0..keys.len()).map(is_last).collect();
+    let last = all.into_iter().zip(are_last);
+    Ok(last
+        .filter_map(|(attribute, is_last)| is_last.then_some(attribute))
+        .collect())
+}
+
+/// Appends attributes that have a key, with the elements of an array of cpus in its place.
+fn flatten<'a>(
+    attributes: impl IntoIterator<Item = Cow<'a, Attribute>>,
+    all: &mut Vec<Cow<'a, Attribute>>,
+) -> Result<(), Denial> {
+    for attribute in attributes {
+        let name = attribute.key.trim();
+        let reason = || format!("expected at most {MAX_ATTRIBUTES} attributes");
+        match &attribute.data {
+            Data::Array(inner) if inner.len() > MAX_ATTRIBUTES => {
+                return Err(Denial::bad(reason()));
+            }
+            Data::Array(inner) if AttributeKey::from_name(name) == Some(AttributeKey::Cpus) => {
+                let inner = inner.iter().map(|inner| Attribute {
+                    required: inner.required || attribute.required,
+                    ..inner.clone()
+                });
+                let inner: Vec<_> = inner.map(Cow::Owned).collect();
+                flatten(inner, all)?;
+            }
+            _ if name.is_empty() => {}
+            _ => all.push(attribute),
+        }
+        if all.len() > MAX_ATTRIBUTES {
+            return Err(Denial::bad(reason()));
+        }
+    }
+    Ok(())
 }
 
 fn wrong(attribute: &Attribute, what: &str) -> Denial {
@@ -329,6 +367,34 @@ mod tests {
         assert_eq!(request.hosts.as_ref().unwrap().value.len(), 2);
         assert_eq!(request.cpu_counts.as_ref().unwrap().value, [5, 3]);
         assert!(request.required);
+    }
+
+    #[test]
+    fn the_last_attribute_of_each_name_counts() {
+        let request = read(&json!([
+            {"key": "pmix.alloc.nnodes", "value": 12, "required": true},
+            {"key": "pmix.alloc.nlist", "value": "n[1"},
+            {"key": "PMIX_ALLOC_NUM_NODES", "value": 13},
+            {"key": "pmix.alloc.ncpus", "value": [{"key": "pmix.alloc.nlist", "value": "n1"}]},
+        ]))
+        .unwrap();
+        let value = 13;
+        let required = false;
+        assert_eq!(request.nodes, Some(Flagged { value, required }));
+        assert_eq!(request.hosts.unwrap().value.to_string(), "n1");
+        assert!(!request.required);
+    }
+
+    #[test]
+    fn more_attributes_than_the_limit_are_rejected() {
+        let attributes = |number: usize| vec![json!({"key": "x", "value": 1}); number];
+        assert_eq!(read(&json!(attributes(64))).unwrap().dropped, ["x"]);
+        let inner = json!({"key": "pmix.alloc.ncpus", "value": attributes(65)});
+        for attributes in [json!(attributes(65)), json!([inner])] {
+            let (status, reason) = read(&attributes).unwrap_err();
+            assert_eq!(status, Status::BAD_PARAM.0);
+            assert_eq!(reason, "expected at most 64 attributes");
+        }
     }
 
     #[test]

@@ -178,29 +178,19 @@ pub struct Taskmap {
 }
 
 impl Taskmap {
-    /// The map of tasks whose nodes, by position in R, are given in the order of task ranks.
-    pub fn new(nodes: impl IntoIterator<Item = u64>) -> Self {
+    /// The map of a job whose task ranks ascend from node to node, from the number of tasks on each node of R.
+    pub fn new(tasks_by_node: impl IntoIterator<Item = u64>) -> Self {
         let mut map: Vec<[u64; 4]> = Vec::new();
-        let mut run: Option<(u64, u64)> = None;
-        let mut add = |node: u64, tasks: u64| match map.last_mut() {
-            Some([first, nodes, per_node, _]) if *per_node == tasks && *first + *nodes == node => {
-                *nodes += 1;
-            }
-            _ => map.push([node, 1, tasks, 1]),
-        };
-        for node in nodes {
-            run = match run {
-                Some((same, tasks)) if same == node => Some((node, tasks + 1)),
-                other => {
-                    if let Some((before, tasks)) = other {
-                        add(before, tasks);
-                    }
-                    Some((node, 1))
+        for (node, tasks) in (0..).zip(tasks_by_node) {
+            match map.last_mut() {
+                _ if tasks == 0 => {}
+                Some([first, nodes, per_node, _])
+                    if *per_node == tasks && *first + *nodes == node =>
+                {
+                    *nodes += 1;
                 }
-            };
-        }
-        if let Some((node, tasks)) = run {
-            add(node, tasks);
+                _ => map.push([node, 1, tasks, 1]),
+            }
         }
         Self { version: 1, map }
     }
@@ -215,6 +205,9 @@ pub struct Complete {
 
 /// The service that takes the standard input of jobs.
 pub const SHELL_SERVICE: &str = "job-shell";
+
+/// The topic of requests about a job's standard input, with `ID` in place of its id in decimal.
+pub const STDIN_TOPIC: &str = "job-shell.ID.stdin";
 
 /// The name by which a job's standard input is reached: topics are `NAME.stdin`.
 pub fn shell_service(id: JobId) -> String {
@@ -245,11 +238,10 @@ mod tests {
 
     #[test]
     fn a_taskmap_joins_nodes_with_equal_numbers_of_tasks() {
-        let map = |nodes: &[u64]| Taskmap::new(nodes.iter().copied()).map;
+        let map = |tasks: &[u64]| Taskmap::new(tasks.iter().copied()).map;
         assert_eq!(map(&[]), Vec::<[u64; 4]>::new());
-        assert_eq!(map(&[0]), [[0, 1, 1, 1]]);
-        assert_eq!(map(&[0, 0, 1, 1, 2]), [[0, 2, 2, 1], [2, 1, 1, 1]]);
-        assert_eq!(map(&[0, 1, 0, 1]), [[0, 2, 1, 1], [0, 2, 1, 1]]);
-        assert_eq!(map(&[2, 2, 0]), [[2, 1, 2, 1], [0, 1, 1, 1]]);
+        assert_eq!(map(&[1]), [[0, 1, 1, 1]]);
+        assert_eq!(map(&[2, 2, 1]), [[0, 2, 2, 1], [2, 1, 1, 1]]);
+        assert_eq!(map(&[0, 2, 0, 2, 2]), [[1, 1, 2, 1], [3, 2, 2, 1]]);
     }
 }

@@ -10,6 +10,9 @@ use crate::copies::CopyIds;
 use crate::error::Input;
 use crate::{Constraint, Count, Error, Request};
 
+/// The greatest number of tasks of a job: with the shell option `per-resource`, nothing else bounds it.
+pub const MAX_TASKS: u64 = 1 << 26;
+
 /// The number of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskCount {
@@ -355,6 +358,14 @@ fn check_system(system: &Value) -> Result<(), Error> {
         if let Some(value) = found(path) {
             word(value, format_args!("attributes.system.{path}"))?;
         }
+    }
+    let path = "shell.options.per-resource.count";
+    if let Some(tasks) = found(path)
+        .and_then(Value::as_u64)
+        .filter(|&tasks| tasks > MAX_TASKS)
+    {
+        let detail = format!("expected at most {MAX_TASKS} tasks, found {tasks}");
+        return Err(fail(format_args!("attributes.system.{path}"), detail));
     }
     let Some(Value::Object(environment)) = found("environment") else {
         return Ok(());

@@ -5,7 +5,7 @@ use std::fmt;
 use penstock_idset::IdSet;
 use penstock_rset::{Node, ResourceSet};
 
-use crate::{Count, Jobspec, TaskCount};
+use crate::{Count, Jobspec, MAX_TASKS, TaskCount};
 
 /// The reason why the tasks of a job cannot be placed on its R.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,7 @@ enum Reason {
     UnevenSlots { slots: u64, nodes: u64 },
     FewSlots { found: u64, requested: u64 },
     ManyTasks { tasks: u64, slots: u64 },
+    TasksBeyondLimit { tasks: u64 },
 }
 
 impl LayoutError {
@@ -35,9 +36,13 @@ impl LayoutError {
         matches!(self.0, Reason::UnevenSlots { .. })
     }
 
-    /// Whether the jobspec has more tasks than slots.
+    /// Whether the jobspec has more tasks than slots, or more than [`MAX_TASKS`].
     pub fn has_too_many_tasks(&self) -> bool {
-        matches!(self.0, Reason::ManyTasks { .. })
+        let Self(reason) = self;
+        matches!(
+            reason,
+            Reason::ManyTasks { .. } | Reason::TasksBeyondLimit { .. }
+        )
     }
 }
 
@@ -59,6 +64,9 @@ impl fmt::Display for LayoutError {
             }
             Reason::ManyTasks { tasks, slots } => {
                 write!(f, "{tasks} tasks do not fit {slots} slots")
+            }
+            Reason::TasksBeyondLimit { tasks } => {
+                write!(f, "{tasks} tasks: expected at most {MAX_TASKS}")
             }
         }
     }
@@ -188,7 +196,8 @@ impl<'a> Layout<'a> {
     /// # Errors
     ///
     /// Fails if R has no nodes, fewer slots than the jobspec requests, or a different number on some nodes although the
-    /// jobspec requires the same; or if the requested number of tasks does not fit the slots.
+    /// jobspec requires the same; if the requested number of tasks does not fit the slots; or if it is greater than
+    /// [`MAX_TASKS`].
     pub fn new(jobspec: &Jobspec, r: &'a ResourceSet) -> Result<Self, LayoutError> {
         let nodes: Vec<Node<'a>> = r.nodes().collect();
         let Ok(count @ 1..) = u64::try_from(nodes.len()) else {
@@ -201,7 +210,8 @@ impl<'a> Layout<'a> {
             slots.by_node(&nodes)?
         };
         for (node, &here) in nodes.iter().zip(&by_node) {
-            if node.cores.len() < here * slots.cores || node.gpus.len() < here * slots.gpus {
+            let is_too_small = |ids: &IdSet, of_slot: u64| ids.len() < here.saturating_mul(of_slot);
+            if is_too_small(node.cores, slots.cores) || is_too_small(node.gpus, slots.gpus) {
                 let rank = node.rank;
                 return Err(LayoutError(Reason::SmallNode { rank, slots: here }));
             }
@@ -226,6 +236,10 @@ impl<'a> Layout<'a> {
                 .collect(),
             (None, TaskCount::Total(total)) => spread(total, &by_node)?,
         };
+        let total = tasks.iter().fold(0, |sum: u64, &on| sum.saturating_add(on));
+        if total > MAX_TASKS {
+            return Err(LayoutError(Reason::TasksBeyondLimit { tasks: total }));
+        }
         // Tasks per resource share what the job has on the node.
         let by_node = if per_resource.is_some() {
             tasks.clone()
@@ -240,6 +254,16 @@ impl<'a> Layout<'a> {
             cores_per_task: per_task("cpu-affinity"),
             gpus_per_task: per_task("gpu-affinity"),
         })
+    }
+
+    /// The number of tasks of the job.
+    pub fn ntasks(&self) -> u64 {
+        self.tasks_by_node().sum()
+    }
+
+    /// The number of tasks on each node of R. Ranks ascend from node to node.
+    pub fn tasks_by_node(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().map(|layout| layout.tasks)
     }
 
     /// The tasks by rank.
@@ -594,6 +618,28 @@ mod tests {
             spread(7, &[2, 4]).unwrap_err().to_string(),
             "7 tasks do not fit 6 slots"
         );
+    }
+
+    #[test]
+    fn more_tasks_than_the_limit_are_rejected_before_one_is_placed() {
+        for (kind, count, tasks) in [
+            ("node", MAX_TASKS, 2 * MAX_TASKS),
+            ("core", MAX_TASKS / 4, 2 * MAX_TASKS),
+        ] {
+            let options = json!({"per-resource": {"type": kind, "count": count}});
+            let jobspec = jobspec(&slot(&json!(1), &json!(1), 0), &per_slot(), &options);
+            let r = uniform(2, 4, 0);
+            let error = Layout::new(&jobspec, &r).unwrap_err();
+            assert!(error.has_too_many_tasks());
+            assert_eq!(
+                error.to_string(),
+                format!("{tasks} tasks: expected at most {MAX_TASKS}")
+            );
+            let r = uniform(1, 4, 0);
+            let layout = Layout::new(&jobspec, &r).unwrap();
+            assert_eq!(layout.ntasks(), MAX_TASKS);
+            assert_eq!(layout.target_of(MAX_TASKS - 1), Some(0));
+        }
     }
 
     proptest! {

@@ -30,7 +30,7 @@ mod request;
 pub use constraint::{Constraint, Target};
 pub use count::{Count, Operator};
 pub use error::Error;
-pub use jobspec::{COPY_IDS, Dependency, Jobspec, JobspecBuilder, TaskCount};
+pub use jobspec::{COPY_IDS, Dependency, Jobspec, JobspecBuilder, MAX_TASKS, TaskCount};
 pub use layout::{Layout, LayoutError, TaskPlacement};
 pub use request::Request;
 

@@ -16,7 +16,7 @@ use penstock_flux::job_ingest::WAITABLE;
 use penstock_flux::job_manager::{HistoryRequest, JobsRequest, MatchingJobsRequest};
 use penstock_flux::role::owner_only;
 use penstock_flux::urgency::{self, EXPEDITE};
-use penstock_flux::{Credentials, JobRequest, RequestError, kvs, pmix};
+use penstock_flux::{Credentials, JobRequest, RequestError, guest_log, kvs, pmix};
 use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
@@ -56,6 +56,8 @@ pub(crate) enum JobKey {
     Id,
     /// `job`.
     Job,
+    /// None: the topic names it, `job-shell.ID.stdin`.
+    Topic,
 }
 
 /// A job that the sender of a request may see and change.
@@ -312,6 +314,10 @@ pub(crate) fn permission(
     let id = match key {
         JobKey::Id => request.payload::<JobRequest>()?.id,
         JobKey::Job => request.payload::<pmix::AnyRequest>()?.job,
+        JobKey::Topic => {
+            let topic = request.message.topic();
+            guest_log::stdin_of(topic).ok_or_else(|| RequestError::unknown_method(topic))?
+        }
     };
     Ok(job(cx, request.sender, id))
 }

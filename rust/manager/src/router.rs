@@ -339,6 +339,14 @@ const ROUTES: &[Route] = {
     ]
 };
 
+/// Standard input of a job's tasks, which a client of Flux writes: the job's id, in decimal, is part of the topic.
+const STDIN_ROUTE: Route = on_job(
+    guest_log::STDIN_TOPIC,
+    JobRule::Owner(JobKey::Topic),
+    Mode::Single,
+    |m, r, job| m.queries.relays.write_stdin(&mut m.cx, r, &job),
+);
+
 /// The methods that change nothing, sorted by topic: they are served while the store cannot be written.
 const READING: &[&str] = {
     use topic::{job_info, job_list, job_manager, kvs as kv, kvs_watch};
@@ -372,7 +380,7 @@ const READING: &[&str] = {
 /// The topics of the manager's services, each with the users who may call it: `all`, `guests if admitted`, `own` (for their
 /// jobs), `visible` (for the jobs that they can list), `owner`, or two of these for two cases.
 pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
-    ROUTES.iter().map(|route| {
+    ROUTES.iter().chain([&STDIN_ROUTE]).map(|route| {
         let role = match route.access {
             Access::Role(Caller::Anyone, _) => "all",
             Access::Rows(_) => "visible",
@@ -407,6 +415,9 @@ fn find(request: &Message) -> Option<&'static Route> {
     if let Ok(index) = ROUTES.binary_search_by(|route| route.topic.cmp(topic)) {
         return ROUTES.get(index);
     }
+    if guest_log::stdin_of(topic).is_some() {
+        return Some(&STDIN_ROUTE);
+    }
     let mut common = COMMON_ROUTES.iter();
     common.find(|route| route.topic == request.method() && is_served(request))
 }
@@ -437,12 +448,11 @@ impl Manager {
 
     fn handle_request(&mut self, message: &Message) {
         let request = Request::new(message);
-        let handled = match find(message) {
-            Some(route) => self
-                .check_outage(route, message)
-                .and_then(|()| self.call(route, request)),
-            None => self.handle_stdin(request),
-        };
+        let route = find(message).ok_or_else(|| RequestError::unknown_method(message.topic()));
+        let handled = route.and_then(|route| {
+            self.check_outage(route, message)?;
+            self.call(route, request)
+        });
         match handled {
             Ok(Reply::Empty) => self.cx.respond_empty(message),
             Ok(Reply::Payload(payload)) if !message.is_noresponse() => {
@@ -455,21 +465,6 @@ impl Manager {
             Ok(Reply::Deferred | Reply::Payload(_) | Reply::Typed(_)) => {}
             Err(error) => self.cx.reject(message, &error),
         }
-    }
-
-    /// `job-shell.ID.stdin`: a client of Flux writes to the standard input of a job's tasks.
-    fn handle_stdin(&mut self, request: Request<'_>) -> Handled {
-        let topic = request.message.topic();
-        let id = guest_log::stdin_of(topic).ok_or_else(|| RequestError::unknown_method(topic))?;
-        if let Some(error) = &self.cx.outage {
-            return Err(RequestError::new(
-                error.errnum,
-                format!("{topic}: {}", error.text),
-            ));
-        }
-        let job = authorize::job(&mut self.cx, request.sender, id)?;
-        let relays = &mut self.queries.relays;
-        relays.write_stdin(&mut self.cx, request, &job)
     }
 
     /// Rejects a method that changes something while the store cannot be written.
@@ -598,6 +593,9 @@ mod tests {
             assert_eq!(found(route.topic), Some(route.topic));
         }
         assert_eq!(found("job-manager.nonsense"), None);
+        assert_eq!(found("job-shell.7.stdin"), Some("job-shell.ID.stdin"));
+        assert_eq!(found("job-shell.ID.stdin"), None);
+        assert_eq!(found("job-shell.7.stdout"), None);
     }
 
     #[test]

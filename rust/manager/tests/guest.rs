@@ -122,6 +122,34 @@ fn the_log_of_an_execution_follows_from_the_events_of_the_job() {
 }
 
 #[test]
+fn the_tasks_of_a_job_are_counted_and_not_listed() {
+    let mut bench = bench();
+    let tasks = |count: u64| {
+        let option = json!({"type": "node", "count": count});
+        json!({"shell": {"options": {"per-resource": option}}})
+    };
+    let (id, _) = bench.submit(&tasks(1 << 25));
+    bench.allocate(id);
+    let out = watch(&mut bench, id, "guest.exec.eventlog");
+    assert!(out.is_empty(), "it waits for the start");
+    let out = bench.exec(id, "start", &json!({}));
+    let map = &events(&out)[3].1;
+    let expected = json!({"taskmap": {"version": 1, "map": [[0, 2, 1 << 25, 1]]}});
+    assert_eq!(map, &expected);
+    let out = watch(&mut bench, id, "guest.output");
+    let (name, header) = events(&out).remove(0);
+    assert_eq!(
+        (name.as_str(), &header["count"]["stdout"]),
+        ("header", &json!(1 << 26))
+    );
+    let more = common::jobspec(&tasks((1 << 26) + 1));
+    let out = bench.request("job-ingest.submit", &json!({"jobspec": more}));
+    let (_, text) = rejection(&out);
+    let expected = "attributes.system.shell.options.per-resource.count: expected at most 67108864 tasks, found 67108865";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn a_job_that_never_started_has_no_logs() {
     let mut bench = Bench::new();
     let (id, _) = bench.submit(&json!({}));

@@ -33,6 +33,12 @@ const OMITTED_PREFIXES: [&[u8]; 2] = [MARK_PREFIX, b"PMI_"];
 /// The greatest length of one task's arguments and environment: the kernel accepts less.
 const MAX_TASK_BYTES: usize = 8 << 20;
 
+/// The greatest length of the arguments and environments of all tasks of a job: each has its own.
+const MAX_JOB_BYTES: usize = 256 << 20;
+
+/// The greatest number of tasks that one service starts for a job.
+const MAX_JOB_TASKS: u64 = 1 << 16;
+
 /// The execution context of tasks: what they inherit from their service, and where it keeps their files.
 #[derive(Debug, Clone)]
 pub struct TaskContext {
@@ -98,7 +104,7 @@ impl Plan {
         let options = ShellOptions::new(jobspec)?;
         let cgroup_limits = resource_limits::read(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
-        let placements: Vec<_> = layout.tasks().collect();
+        let placements = placements(&layout)?;
         let job_directory = planned_directory(id, jobspec, guest)?;
         let tmpdir = job_directory
             .as_ref()
@@ -126,6 +132,7 @@ impl Plan {
         let pmi = pmi.then(|| PmiServer::new(id, &placements, sockets));
         let pmi = pmi.transpose()?;
         let mut truncated = BTreeSet::new();
+        let mut length = JobLength::default();
         let mut specs = Vec::with_capacity(placements.len());
         for placement in &placements {
             let rank = u32::try_from(placement.task_rank).map_err(|_| "too many tasks")?;
@@ -147,7 +154,7 @@ impl Plan {
             }
             let environment = shared.with(&variables, &OMITTED_PREFIXES, fill_in)?;
             let arguments = command.of(&outputs, placement)?;
-            check_length(&arguments, &environment)?;
+            length.add_task(&arguments, &environment)?;
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
@@ -325,12 +332,46 @@ impl<'a> Words<'a> {
     }
 }
 
-fn check_length(arguments: &[CString], environment: &EnvironmentBlock) -> Result<(), Note> {
+/// The placements of a job's tasks, unless they are too many for one machine.
+fn placements(layout: &Layout<'_>) -> Result<Vec<TaskPlacement>, Note> {
+    let tasks = layout.ntasks();
+    if tasks > MAX_JOB_TASKS {
+        let text = format!("{tasks} tasks: expected at most {MAX_JOB_TASKS} on this machine");
+        return Err(text.into());
+    }
+    Ok(layout.tasks().collect())
+}
+
+/// The length of the arguments and environments of a job's tasks.
+#[derive(Default)]
+struct JobLength(usize);
+
+impl JobLength {
+    fn add_task(
+        &mut self,
+        arguments: &[CString],
+        environment: &EnvironmentBlock,
+    ) -> Result<(), Note> {
+        let Self(bytes) = self;
+        *bytes += check_length(arguments, environment)?;
+        if *bytes > MAX_JOB_BYTES {
+            let text = format!(
+                "the arguments and environments of the tasks: expected at most {MAX_JOB_BYTES} bytes in all"
+            );
+            return Err(text.into());
+        }
+        Ok(())
+    }
+}
+
+/// The length of a task's arguments and environment, if the kernel may accept them.
+fn check_length(arguments: &[CString], environment: &EnvironmentBlock) -> Result<usize, Note> {
     let lengths = arguments.iter().map(|word| word.count_bytes() + 5);
-    if lengths.sum::<usize>() + environment.bytes_len() > MAX_TASK_BYTES {
+    let bytes = lengths.sum::<usize>() + environment.bytes_len();
+    if bytes > MAX_TASK_BYTES {
         return Err("arguments and environment are too long".into());
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// The file that a task's standard error goes to.

@@ -1,5 +1,7 @@
 //! The start of jobs: start requests, plans, and the record that comes before the tasks.
 
+use std::panic::{self, AssertUnwindSafe};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::errno::EPROTO;
@@ -67,7 +69,8 @@ impl Service {
                 Err(note) => return job.fail("exec", note),
             }
         }
-        let jobspec = match self.jobspecs.parse(start.jobspec.as_str()) {
+        let jobspecs = &mut self.jobspecs;
+        let jobspec = match contained(|| jobspecs.parse(start.jobspec.as_str())) {
             Ok(jobspec) => jobspec,
             Err(note) => {
                 job.plan_error = Some(note);
@@ -124,14 +127,12 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let plan = match ResourceSet::from_json(r) {
-            Ok(r) => {
-                job.expiration = r.expiration().unwrap_or(0.0);
-                Plan::new(id, jobspec, &r, &self.settings.task_context, job.guest)
-            }
-            Err(error) => Err(error.to_string().into()),
-        };
-        match plan {
+        let (context, guest) = (&self.settings.task_context, job.guest);
+        let r = contained(|| ResourceSet::from_json(r).map_err(|error| error.to_string().into()));
+        if let Ok(r) = &r {
+            job.expiration = r.expiration().unwrap_or(0.0);
+        }
+        match r.and_then(|r| contained(|| Plan::new(id, jobspec, &r, context, guest))) {
             Ok(mut plan) => {
                 let directory = pmix_directory(id, &self.settings.task_context, job.guest);
                 let server = |tasks| PmixServer::new(id, tasks, directory, job.guest);
@@ -310,6 +311,15 @@ impl Service {
     }
 }
 
+/// The result of a function of a job's own documents. A panic costs that job alone.
+fn contained<T>(read: impl FnOnce() -> Result<T, Note>) -> Result<T, Note> {
+    panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("internal error: {}", text.unwrap_or("a panic")).into())
+    })
+}
+
 /// R in the response to its lookup.
 fn read_looked_up_r(response: &Message) -> Result<String, Note> {
     if response.errnum() != 0 {
@@ -321,4 +331,19 @@ fn read_looked_up_r(response: &Message) -> Result<String, Note> {
         .decode(found.val.data.0.as_bytes())
         .map_err(|error| format!("R: {error}"))?;
     String::from_utf8(bytes).map_err(|error| format!("R: {error}").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::contained;
+    use crate::error::Note;
+
+    #[test]
+    fn a_panic_is_the_note_of_an_exception() {
+        let note = contained::<()>(|| Err("its own".into())).unwrap_err();
+        assert_eq!(note, Note::from("its own"));
+        let ids: [u32; 0] = [];
+        let note = contained(|| Ok(ids.iter().max().copied().expect("an id"))).unwrap_err();
+        assert_eq!(note, Note::from("internal error: an id"));
+    }
 }

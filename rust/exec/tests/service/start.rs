@@ -323,6 +323,31 @@ fn a_start_with_an_invalid_jobspec_fails_the_job() {
 }
 
 #[test]
+fn more_tasks_than_the_machine_can_have_are_not_planned() {
+    let mut many = jobspec(1, &["true"]);
+    let system = &mut many["attributes"]["system"];
+    system["shell"]["options"]["per-resource"] = json!({"type": "node", "count": 65_537});
+    let mut long = jobspec(1, &["true"]);
+    let system = &mut long["attributes"]["system"];
+    system["environment"] = json!({"LONG": "x".repeat(4 << 20)});
+    system["shell"]["options"]["per-resource"] = json!({"type": "node", "count": 64});
+    for (spec, text) in [
+        (many, "65537 tasks: expected at most 65536 on this machine"),
+        (
+            long,
+            "the arguments and environments of the tasks: expected at most 268435456 bytes in all",
+        ),
+    ] {
+        let mut world = World::new();
+        world.submit(1, spec, Some(resources(1)));
+        world.run();
+        assert_eq!(world.answers(1), ["exception", "release"]);
+        assert_eq!(world.job(1).notes, [text]);
+        assert!(world.kernel.spawned.is_empty());
+    }
+}
+
+#[test]
 fn tasks_have_the_environment_output_and_cores_of_their_job() {
     let mut world = World::new();
     submit(&mut world, 1, 2);

@@ -15,6 +15,7 @@ pub mod jobspec_text;
 pub mod manager_messages;
 pub mod payload_text;
 pub mod pmi_lines;
+pub mod pmix_requests;
 pub mod resource_messages;
 pub mod rset_text;
 pub mod scheduler_messages;
@@ -25,7 +26,7 @@ pub mod wire_frames;
 pub type Check = fn(&[u8]);
 
 /// Every check by the name of its fuzz target and of its folder in `corpus/`.
-pub const CHECKS: [(&str, Check); 14] = [
+pub const CHECKS: [(&str, Check); 15] = [
     ("constraint_text", constraint_text::check),
     ("hostlist_ops", hostlist_ops::check),
     ("hostlist_text", hostlist_text::check),
@@ -35,6 +36,7 @@ pub const CHECKS: [(&str, Check); 14] = [
     ("manager_messages", manager_messages::check),
     ("payload_text", payload_text::check),
     ("pmi_lines", pmi_lines::check),
+    ("pmix_requests", pmix_requests::check),
     ("resource_messages", resource_messages::check),
     ("rset_text", rset_text::check),
     ("scheduler_messages", scheduler_messages::check),

@@ -86,6 +86,11 @@ fn pmi_lines_hold() {
 }
 
 #[test]
+fn pmix_requests_hold() {
+    replay("pmix_requests", penstock_checks::pmix_requests::check);
+}
+
+#[test]
 fn settings_texts_hold() {
     replay("settings_text", penstock_checks::settings_text::check);
 }

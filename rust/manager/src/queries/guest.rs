@@ -105,7 +105,6 @@ pub(crate) fn execution_events(cx: &mut Context, id: JobId, event: &Event) -> Ve
     let at = event.timestamp;
     match &*event.name {
         eventlog::START => {
-            let nodes = task_nodes(cx, id);
             let size = cx
                 .jobs
                 .get(id)
@@ -116,7 +115,9 @@ pub(crate) fn execution_events(cx: &mut Context, id: JobId, event: &Event) -> Ve
                 size: size as u64,
                 service: guest_log::shell_service(id),
             };
-            let taskmap = Taskmap::new(nodes);
+            let tasks_by_node =
+                with_layout(cx, id, |layout| layout.tasks_by_node().collect::<Vec<_>>());
+            let taskmap = Taskmap::new(tasks_by_node.unwrap_or_default());
             vec![
                 Event::new(at, guest_log::INIT),
                 Event::new(at, guest_log::STARTING),
@@ -139,26 +140,23 @@ pub(crate) fn execution_events(cx: &mut Context, id: JobId, event: &Event) -> Ve
     }
 }
 
-/// The position of the node of each task, in the order of their ranks.
-fn task_nodes(cx: &mut Context, id: JobId) -> Vec<u64> {
-    let jobspec = jobspec(cx, id);
-    let r = cx.jobs.get(id).and_then(|job| job.r());
-    let (Some(jobspec), Some(r)) = (jobspec, r) else {
-        return Vec::new();
-    };
-    let Ok(layout) = Layout::new(&jobspec, r) else {
-        return Vec::new();
-    };
-    let tasks = layout.tasks().map(|task| (task.task_rank, task.node_index));
-    let by_rank: BTreeMap<_, _> = tasks.collect();
-    by_rank.into_values().map(|node| node as u64).collect()
+/// The result of a function of a job's layout, if the job has R and the tasks fit.
+fn with_layout<T>(cx: &mut Context, id: JobId, read: impl FnOnce(&Layout<'_>) -> T) -> Option<T> {
+    let jobspec = jobspec(cx, id)?;
+    let r = cx.jobs.get(id)?.r()?;
+    let layout = Layout::new(&jobspec, r).ok()?;
+    Some(read(&layout))
 }
 
 /// The number of tasks: by R if the job has it.
 fn task_count(cx: &mut Context, id: JobId) -> u64 {
-    let placed = task_nodes(cx, id).len() as u64;
-    let spec = cx.jobs.record(id).map_or(1, |record| record.spec().ntasks);
-    if placed > 0 { placed } else { spec.max(1) }
+    let placed = with_layout(cx, id, |layout| layout.tasks_by_node().sum::<u64>())
+        .filter(|&placed| placed > 0);
+    placed.unwrap_or_else(|| {
+        cx.jobs
+            .record(id)
+            .map_or(1, |record| record.spec().ntasks.max(1))
+    })
 }
 
 // --- output
