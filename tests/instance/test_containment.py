@@ -23,6 +23,7 @@ from penstock.config import parse
 from penstock.errors import NoInstanceError, RpcError, StoreError
 from penstock.instance import services
 from penstock.instance.connection_log import MAX_USER_LINES
+from penstock.instance.quotas import MAX_FAILURES, REJECTION_S
 from penstock.instance.supervision import SUSPENSION_S, contain, supervise
 from penstock.jobspec import from_command
 
@@ -653,6 +654,41 @@ def test_a_job_manager_that_fails_again_and_again_is_suspended_visibly(caplog):
     in_virtual_time(scenario)
     assert "job-manager, job-ingest" in caplog.text
     assert "suspended for 600 s after 8 failures in a row" in caplog.text
+
+
+def test_a_guest_at_whose_requests_a_service_fails_is_not_served_for_a_while(caplog):
+    async def scenario(machine: SimulatedMachine) -> None:
+        options = dataclasses.replace(OPTIONS, config=GUESTS, exec="sim")
+        uri = f"local://{options.socket}"
+        async with instance_on(machine, options) as owner:
+            instance = machine.instance
+            assert instance is not None
+            machine.network.uid = machine.host.uid + 1
+            for _ in range(MAX_FAILURES):
+                async with machine.network.connect(uri) as guest:
+                    faulty = FaultyOnce(instance._manager, "handle", PanicException("on demand"))
+                    put_before_job_manager(machine, faulty)
+                    with pytest.raises((RpcError, NoInstanceError)):
+                        await guest.rpc("job-list.job-stats", {})
+                    assert faulty.calls > 0
+                # The job manager is restarted meanwhile.
+                await trio.sleep(60)
+            with pytest.raises(NoInstanceError):
+                async with machine.network.connect(uri):
+                    pass
+            machine.network.uid += 1
+            async with machine.network.connect(uri) as other:
+                assert await other.rpc("job-list.job-stats")
+            stats = await owner.rpc("broker.stats-get")
+            assert (stats["failures"], stats["suspended"]) == (MAX_FAILURES, [])
+            assert stats["guests"]["rejected"]["connections"] == 1
+            await trio.sleep(REJECTION_S)
+            machine.network.uid -= 1
+            async with machine.network.connect(uri) as guest:
+                assert await guest.rpc("job-list.job-stats")
+
+    in_virtual_time(scenario)
+    assert "disconnected: services have failed at its requests" in caplog.text
 
 
 def test_a_watcher_of_services_that_fails_leaves_the_others(caplog):

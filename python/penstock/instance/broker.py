@@ -954,9 +954,28 @@ class Broker:
             log.error("service %s has failed%s", name, given, exc_info=fault)
         elif attached.failure != failure:
             log.error("service %s has failed: %s", name, fault)
+        if batch is not None and not isinstance(fault, StoreError):
+            self._blame_guest(batch)
         self._mark_failed(attached, failure)
         if attached.on_failure is not None:
             attached.on_failure(fault)
+
+    def _blame_guest(self, batch: Batch) -> None:
+        """Counts a failure for the guest who alone has sent the messages at which it happened.
+
+        One whose requests fail again and again is disconnected, before a service is suspended.
+        """
+        messages = [batch[index] for index in range(len(batch))]
+        userids = {message.userid for message in messages}
+        if len(userids) != 1 or any(message.has_owner_role for message in messages):
+            return
+        uid = userids.pop()
+        self._quotas.count_failure(uid)
+        if self._quotas.is_rejected(uid):
+            log.warning("user %d: disconnected: services have failed at its requests", uid)
+            for remote in list(self._sockets.values()):
+                if remote.is_guest and remote.uid == uid:
+                    remote.discard()
 
     def _mark_failed(self, attached: _Attached, failure: Failure) -> None:
         attached.failure = failure
@@ -1061,7 +1080,8 @@ class Broker:
                 number = self._number_peer()
                 if is_guest and (problem := self._quotas.add_connection(uid)):
                     report(logging.WARNING, "pid %d of user %d: rejected: %s", pid, uid, problem)
-                    is_guest, status = False, errno.EMFILE
+                    status = errno.EPERM if self._quotas.is_rejected(uid) else errno.EMFILE
+                    is_guest = False
                 if is_guest:
                     connection.callback(self._quotas.remove_connection, uid, number)
                 await stream.send_all(bytes([status]))

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 # File descriptors that guests leave to the daemon and the owner.
 OWNER_DESCRIPTORS = 64
+# A guest is not served for this long after requests that services have failed at, as many as this
+# within that time, in seconds. A service that fails more often is suspended for all.
+MAX_FAILURES = 3
+REJECTION_S = 600.0
 
 
 @dataclass
@@ -46,6 +50,8 @@ class Quotas:
         self._connections = 0
         self._rejected = {"connections": 0, "message_bytes": 0, "unfinished_bytes": 0}
         self._delayed = 0
+        # The times at which services have failed at a guest's requests, the newest last.
+        self._failures: dict[int, list[float]] = {}
 
     def set_settings(self, settings: Quota) -> None:
         """Applies changed limits from now on."""
@@ -57,6 +63,9 @@ class Quotas:
         Returns:
             The limit that it would exceed, for the log; it is not counted then.
         """
+        if self.is_rejected(uid):
+            self._rejected["connections"] += 1
+            return f"services have failed at {MAX_FAILURES} of its requests"
         used = self._usage[uid].connections if uid in self._usage else 0
         limit = self._settings.connections
         problem = None
@@ -71,6 +80,20 @@ class Quotas:
         usage.connections += 1
         self._connections += 1
         return None
+
+    def count_failure(self, uid: int) -> None:
+        """Counts a failure of a service at a request of a guest."""
+        now = self._clock.monotonic()
+        for other, times in list(self._failures.items()):
+            if times[-1] + REJECTION_S <= now:
+                del self._failures[other]
+        self._failures[uid] = [*self._failures.get(uid, []), now][-MAX_FAILURES:]
+
+    def is_rejected(self, uid: int) -> bool:
+        """Whether a guest is not served now, because services have failed at its requests."""
+        times = self._failures.get(uid, [])
+        recent = [time for time in times if time + REJECTION_S > self._clock.monotonic()]
+        return len(recent) >= MAX_FAILURES
 
     def remove_connection(self, uid: int, number: int) -> None:
         """Forgets a guest's connection, which was counted."""
