@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
 WATCH = "job-info.eventlog-watch"
+LOOKUP = "job-info.lookup"
 # Requests, more than the buffers of a connection hold.
 FLOOD = 20_000
 
@@ -328,6 +329,62 @@ def test_nothing_is_read_of_a_guest_that_leaves_much_unread(site):
         for raw, taken in zip((one, two), sent, strict=True):
             raw.socket.settimeout(60)
             raw.receive(taken * 2000 // len(frames))
+
+
+def test_long_documents_of_a_guest_are_sent_one_after_the_other(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with site("request-rate = 0") as instance, Client(instance.uri) as owner:
+        raw = RawClient(instance)
+        with guest(instance) as client:
+            job = client.submit(spec, urgency=0)
+        memos = [
+            Message.request(
+                "job-manager.memo", {"id": job, "memo": {"x": str(tag) * 15_000}}, matchtag=tag
+            )
+            for tag in range(1, 10)
+        ]
+        for _ in range(35):
+            raw.socket.sendall(Batch(memos).encode())
+            raw.receive(len(memos))
+        payload = {"id": job, "keys": ["eventlog"], "flags": 0}
+        lookups = [Message.request(LOOKUP, payload, matchtag=tag) for tag in range(1, 65)]
+        raw.socket.sendall(Batch(lookups).encode())
+        unread, found = 0, 0
+        while found < len(lookups):
+            # The first of these answers comes after the lookups have been read.
+            unread = max(unread, owner.stats("broker")["unsent"])
+            responses = raw.receive(1)
+            assert {response.errnum for response in responses} == {0}
+            found += len(responses)
+        # All responses are 300 MB.
+        assert len(responses[-1].payload) > 4_500_000
+        assert 4_500_000 < unread < 48 << 20
+
+
+def test_events_of_a_guest_for_many_watches_are_sent_one_after_the_other(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with site("request-rate = 0") as instance, Client(instance.uri) as owner:
+        watcher, writer = RawClient(instance), RawClient(instance)
+        with guest(instance) as client:
+            job = client.submit(spec, urgency=0)
+            events = len(list(client.eventlog(job)))
+        payload = {"id": job, "path": "eventlog", "flags": 0}
+        watches = [
+            Message.request(WATCH, payload, matchtag=tag, flags=STREAMING) for tag in range(1, 2001)
+        ]
+        watcher.socket.sendall(Batch(watches).encode())
+        while owner.stats("job-manager")["outstanding"]["followers"] < len(watches):
+            pass
+        memo = {"id": job, "memo": {"x": "x" * 6_000}}
+        memos = [Message.request("job-manager.memo", memo, matchtag=tag) for tag in range(1, 17)]
+        writer.socket.sendall(Batch(memos).encode())
+        writer.receive(1)
+        # The watches get 12 MB for each memo: no more is read of the guest until it has read them.
+        stats = owner.stats("broker")
+        assert 8 << 20 < stats["unsent"] < 64 << 20
+        assert stats["closed_unread"] == 0
+        watcher.receive(len(watches) * (events + len(memos)))
+        writer.receive(len(memos) - 1)
 
 
 def test_pings_and_subscriptions_of_every_user_are_limited(site):

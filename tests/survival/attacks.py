@@ -257,6 +257,57 @@ def memos(uri: str, number: int) -> None:
         client.cancel([job])
 
 
+def _with_long_eventlog(client: Client) -> int:
+    """A pending job whose eventlog has 4.5 MB."""
+    job = client.submit(SPEC, urgency=0)
+    memo = {"id": job, "memo": {"x": "x" * 15_000}}
+    memos = [Message.request("job-manager.memo", memo, matchtag=tag) for tag in range(1, 301)]
+    _exchange(client.uri, memos)
+    return job
+
+
+def _look_up(uri: str, key: str) -> None:
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        job = _with_long_eventlog(client)
+        payload = {"id": job, "keys": [key], "flags": 0}
+        lookups = [Message.request("job-info.lookup", payload, matchtag=n) for n in range(1, 65)]
+        _exchange(uri, lookups)
+        client.cancel([job])
+
+
+def long_documents(uri: str, number: int) -> None:
+    """64 lookups of an eventlog of 4.5 MB in one write."""
+    _look_up(uri, "eventlog")
+
+
+def logs_not_started(uri: str, number: int) -> None:
+    """64 lookups of the execution log of a pending job with such an eventlog, in one write."""
+    _look_up(uri, "guest.exec.eventlog")
+
+
+def watched_memos(uri: str, number: int) -> None:
+    """2,000 watches of one job, then 16 memos for it in one write, of which each is sent to all."""
+    with Client(uri, timeout=TIMEOUT_S) as client:
+        job = client.submit(SPEC, urgency=0)
+        payload = {"id": job, "path": "eventlog", "flags": 0}
+        watches = [
+            Message.request("job-info.eventlog-watch", payload, matchtag=tag, flags=STREAMING)
+            for tag in range(1, 2001)
+        ]
+        memo = {"id": job, "memo": {"x": "x" * 6_000}}
+        memos = [Message.request("job-manager.memo", memo, matchtag=tag) for tag in range(1, 17)]
+        writer, watcher = _raw(uri), _raw(uri)
+        if writer is None or watcher is None:
+            return
+        with writer, watcher, suppress(OSError):
+            watcher.sendall(Batch(watches).encode())
+            writer.sendall(Batch(memos).encode())
+            left, decoder = len(watches) * len(memos), Decoder()
+            while left > 0 and (data := watcher.recv(MIB)):
+                left -= len(decoder.feed(data))
+        client.cancel([job])
+
+
 def slow_filters(uri: str, number: int) -> None:
     """Lists of 500 jobs by 20,000 hosts, and by 2,000 operators."""
     hosts = ",".join(f"x{host}y{host % 7}" for host in range(20_000))
@@ -330,6 +381,9 @@ ATTACKS: list[Attack] = [
     rejected_requests,
     watches,
     memos,
+    long_documents,
+    logs_not_started,
+    watched_memos,
     slow_filters,
     unread_responses,
     subscriptions,

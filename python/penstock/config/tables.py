@@ -462,7 +462,8 @@ class Quota:
     )
     request_rate: int = key(
         2000,
-        "requests of a guest in a second; more are read later; 0 is no limit",
+        "requests of a guest in a second; more are read later; a long response counts as a request "
+        "for each 32 KiB; 0 is no limit",
         reload=True,
         check=checks.at_most(2**31 - 1),
     )

@@ -50,8 +50,11 @@ log = logging.getLogger("penstock.broker")
 
 # A larger buffer is mapped and unmapped by the C library for each read.
 READ_BYTES = 64 * 1024
-# The messages of a guest that are routed before others are served.
+# A guest's turn, after which others are served: messages, the size of the payloads that follow from
+# them, and seconds. The last message may exceed the latter two.
 GUEST_MESSAGES = 64
+GUEST_RESPONSE_BYTES = 256 * 1024
+GUEST_TURN_S = 0.005
 # No more is read of a guest who leaves more than this unread, on all connections together.
 GUEST_UNREAD_BYTES = 32 << 20
 # No more is read of a client that leaves more than this unread. It is disconnected when it leaves
@@ -221,6 +224,8 @@ class Broker:
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
         self._in_round = False
+        # The tasks whose messages are posted for the next round.
+        self._posted_tasks = trio.lowlevel.ParkingLot()
         # Whether any service may have output to post.
         self._nudged = False
         # Whether one has more output than it has posted: others are served before the next round.
@@ -652,13 +657,23 @@ class Broker:
     ) -> None:
         """Routes what a guest has sent, in parts: others are served in between.
 
-        It waits while the guest leaves too much unread, on whichever connection.
+        It waits while the guest leaves too much unread, on whichever connection, and after long
+        responses.
         """
-        for first in range(0, len(batch), GUEST_MESSAGES):
+        first = 0
+        while first < len(batch):
             while (largest := self._unread_of_guest(peer.uid)) is not None:
                 await largest.wait_writable()
+            routed = peer.routed
             self._take_in(number, batch[first : first + GUEST_MESSAGES], network)
-            await trio.lowlevel.checkpoint()
+            while peer.routed == routed:
+                await self._posted_tasks.park()
+            first += peer.routed - routed
+            if peer.is_charged:
+                peer.is_charged = False
+                await trio.sleep(self._quotas.pause(peer.uid))
+            else:
+                await trio.lowlevel.checkpoint()
 
     def _unread_of_guest(self, uid: int) -> Connection | None:
         """A guest's connection with the most unread, if it is to be waited for."""
@@ -698,6 +713,7 @@ class Broker:
             self._rounds.observe(self.clock.monotonic() - began)
             if self._posted or self._nudged or self._has_rest or self._abandoned:
                 self._wake.set()
+            self._posted_tasks.unpark_all()
         return bool(self._posted)
 
     def commit(self) -> None:
@@ -772,6 +788,10 @@ class Broker:
         count = 1
         while self._posted:
             peer, batch = self._posted.popleft()
+            remote = self._sockets.get(peer)
+            if remote is not None and remote.is_guest:
+                self._route_turn(peer, remote, batch)
+                continue
             # A service posts nothing more before its messages that are posted already are routed.
             is_alone = not self._posted and not self._unrouted
             if self._cores and is_alone and id(batch) not in self._committed:
@@ -795,6 +815,37 @@ class Broker:
 
     def _route(self, peer: int, batch: Batch) -> None:
         is_committed = self._committed.pop(id(batch), None) is not None
+        self._route_messages(peer, batch, is_committed=is_committed)
+
+    def _route_turn(self, peer: int, remote: Connection, batch: Batch) -> None:
+        """Routes what a guest has sent, message by message, until its turn is over.
+
+        The last message may have led to much more than a turn: the guest's next request is read
+        later.
+        """
+        is_committed = self._committed.pop(id(batch), None) is not None
+        began, before = self.clock.monotonic(), self._out_bytes()
+        size, seconds = 0, 0.0
+        for index in range(len(batch)):
+            posted = len(self._posted)
+            self._route_messages(peer, batch[index : index + 1], is_committed=is_committed)
+            remote.routed += 1
+            answers = (self._posted[place][1] for place in range(posted, len(self._posted)))
+            before -= sum(answer.payload_bytes for answer in answers)
+            size = self._out_bytes() - before
+            seconds = self.clock.monotonic() - began
+            if size > GUEST_RESPONSE_BYTES or seconds > GUEST_TURN_S:
+                remote.is_charged = True
+                self._quotas.charge(remote.uid, size, max(0.0, seconds - GUEST_TURN_S))
+                break
+
+    def _out_bytes(self) -> int:
+        """The size of the payloads that services in Rust are about to post."""
+        return sum(
+            core.out_bytes for core in self._cores.values() if not isinstance(core, MockExec)
+        )
+
+    def _route_messages(self, peer: int, batch: Batch, *, is_committed: bool) -> None:
         try:
             routed = self._router.route(peer, batch)
         except FAULTS as error:
@@ -1168,8 +1219,8 @@ class Broker:
             self._received += count
             if peer.is_client:
                 self._requested_at[peer.userid] = self.clock.monotonic()
-            pause = self._quotas.count_requests(peer.uid, count) if peer.is_guest else 0.0
             if peer.is_guest:
+                self._quotas.count_requests(peer.uid, count)
                 await self._take_in_parts(number, peer, batch, network)
             else:
                 self._take_in(number, batch, network)
@@ -1179,5 +1230,5 @@ class Broker:
                 )
                 return
             await self._wait_to_read(number, peer)
-            if pause:
+            if peer.is_guest and (pause := self._quotas.pause(peer.uid)):
                 await trio.sleep(pause)

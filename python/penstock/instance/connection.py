@@ -40,8 +40,11 @@ class Connection:
         self.uid = uid
         # The user as whom it acts.
         self.userid = uid
-        # Whether the limits of guests hold for it.
+        # Whether the limits of guests hold for it, the number of its messages that were routed, and
+        # whether the last of them count as several.
         self.is_guest = False
+        self.routed = 0
+        self.is_charged = False
         self.cbor = False
         # Whether it serves no requests.
         self.is_client = True

@@ -14,6 +14,10 @@ from penstock.config import Quota
 if TYPE_CHECKING:
     from penstock.clock import Clock
 
+# Of long responses, each of these bytes counts as a request.
+RESPONSE_BYTES = 32 * 1024
+# The greatest share of the time that requests take beyond their turns.
+GUEST_SHARE = 0.2
 # File descriptors that guests leave to the daemon and the owner.
 OWNER_DESCRIPTORS = 64
 # A guest is not served for this long after requests that services have failed at, as many as this
@@ -140,22 +144,28 @@ class Quotas:
         limit = self._settings.message_bytes
         return f"expected a message of at most {limit} bytes (penstock.quota.message-bytes)"
 
-    def count_requests(self, uid: int, count: int) -> float:
-        """Counts requests of a guest.
+    def count_requests(self, uid: int, count: int) -> None:
+        """Counts requests of a guest."""
+        self._spend(uid, count)
 
-        Returns:
-            The seconds until the guest's next request may be read; 0 for at once.
+    def charge(self, uid: int, size: int, seconds: float) -> None:
+        """Counts requests that have led to much as several.
+
+        Args:
+            uid: the guest.
+            size: the bytes of the responses.
+            seconds: the time that the requests have taken beyond a turn.
         """
-        rate = self._settings.request_rate
-        if rate <= 0:
-            return 0.0
+        share = seconds * self._settings.request_rate / GUEST_SHARE
+        self._spend(uid, max(size / RESPONSE_BYTES, share))
+
+    def pause(self, uid: int) -> float:
+        """The seconds until a guest's next request may be read; 0 for at once."""
         usage = self._usage[uid]
         self._refill(usage)
-        usage.allowance -= count
         if usage.allowance >= 0:
             return 0.0
-        self._delayed += 1
-        return -usage.allowance / rate
+        return -usage.allowance / self._settings.request_rate
 
     def stats(self) -> dict[str, object]:
         """The use that guests make of the instance, and how often a limit was reached."""
@@ -171,10 +181,19 @@ class Quotas:
         rate = float(self._settings.request_rate)
         return _Usage(allowance=rate, counted_at=self._clock.monotonic())
 
+    def _spend(self, uid: int, requests: float) -> None:
+        if self._settings.request_rate > 0:
+            usage = self._usage[uid]
+            self._refill(usage)
+            usage.allowance -= requests
+            self._delayed += usage.allowance < 0
+
     def _refill(self, usage: _Usage) -> None:
         """Adds what the time since the last count permits, up to the requests of a second."""
         now, rate = self._clock.monotonic(), float(self._settings.request_rate)
-        usage.allowance = min(rate, usage.allowance + (now - usage.counted_at) * rate)
+        # What was spent under a limit does not count when there is none.
+        spent = usage.allowance if rate else 0.0
+        usage.allowance = min(rate, spent + (now - usage.counted_at) * rate)
         usage.counted_at = now
 
     def _is_idle(self, usage: _Usage) -> bool:

@@ -7,7 +7,7 @@ use penstock_flux::job_manager::{HousekeepingStats, StatsResponse};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::Store;
-use penstock_wire::Message;
+use penstock_wire::{Body, Message};
 
 use crate::bulk::BulkRequests;
 use crate::census::Census;
@@ -56,6 +56,8 @@ pub struct Manager {
     /// Jobs for which a step may be due.
     pub(crate) due: VecDeque<JobId>,
     out: Vec<Message>,
+    /// The size of the payloads of these messages.
+    out_bytes: usize,
     log: Log,
     /// The durations of the store's checkpoints.
     checkpoints: Histogram,
@@ -83,6 +85,7 @@ impl Manager {
             purger,
             due: VecDeque::new(),
             out: Vec::new(),
+            out_bytes: 0,
             log: Log::default(),
             checkpoints: Histogram::of_work(),
             #[cfg(debug_assertions)]
@@ -145,7 +148,10 @@ impl Manager {
                 self.queries.send_event(cx, id, &event);
                 self.elastic.observe(id);
             }
-            Effect::Send(message) => self.out.push(message),
+            Effect::Send(message) => {
+                self.out_bytes += message.payload.as_ref().map_or(0, Body::written_len);
+                self.out.push(message);
+            }
             Effect::Revisit(id) => self.due.push_back(id),
             Effect::LogLine(line) => self.log.log_line(line),
             Effect::Complain(line) => self.log.complain(line),
@@ -261,7 +267,14 @@ impl Manager {
         self.scheduler.begin_batch();
         self.perform();
         self.assert_records();
+        self.out_bytes = 0;
         std::mem::take(&mut self.out)
+    }
+
+    /// The size of the payloads of the messages that are to be taken, in bytes. A payload that is written when it is sent
+    /// does not count.
+    pub fn out_bytes(&self) -> usize {
+        self.out_bytes
     }
 
     /// Asserts, in debug builds, that replaying the eventlogs yields the facts of the jobs.

@@ -208,6 +208,11 @@ impl JobManager {
         self.with(py, |manager| manager.has_uncommitted())
     }
 
+    #[getter]
+    fn out_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |manager| manager.out_bytes())
+    }
+
     fn readers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let readers = self.with(py, |manager| manager.readers())?;
         Ok(readers

@@ -73,6 +73,11 @@ impl Scheduler {
         self.0.deadline()
     }
 
+    #[getter]
+    fn out_bytes(&self) -> usize {
+        self.0.out_bytes()
+    }
+
     fn take_out(&mut self) -> Batch {
         Batch {
             messages: self.0.take_out(),

@@ -8,7 +8,7 @@ use penstock_flux::{Allocation, Histogram, Matchtags};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_wire::Message;
+use penstock_wire::{Body, Message};
 
 use crate::Settings;
 use crate::forecast_requests::ForecastRequests;
@@ -236,6 +236,15 @@ impl Scheduler {
     /// Takes the messages to be sent, in order.
     pub fn take_out(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.out)
+    }
+
+    /// The size of the payloads of these messages, in bytes. A payload that is written when it is sent does not count.
+    pub fn out_bytes(&self) -> usize {
+        let payloads = self
+            .out
+            .iter()
+            .filter_map(|message| message.payload.as_ref());
+        payloads.map(Body::written_len).sum()
     }
 
     /// Takes the log lines since the last call.

@@ -61,6 +61,14 @@ impl Body {
         }
     }
 
+    /// The number of bytes that the payload has: none if it is a value that has not been encoded.
+    pub fn written_len(&self) -> usize {
+        match &self.0 {
+            Form::Bytes(bytes) => bytes.len(),
+            Form::Typed(typed) => typed.bytes.get().map_or(0, Vec::len),
+        }
+    }
+
     /// Whether the payload has its bytes: a value that has been encoded, or no value.
     pub fn has_bytes(&self) -> bool {
         match &self.0 {

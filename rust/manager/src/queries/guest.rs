@@ -87,8 +87,12 @@ pub(crate) fn send_lines(cx: &mut Context, request: &Message, events: &[Event]) 
 
 // --- execution
 
-/// The log of a job's execution so far; empty if it has not started.
+/// The log of a job's execution so far; empty if it has no resources to be executed on.
 pub(crate) fn execution_log(cx: &mut Context, id: JobId) -> String {
+    // A pending job can have a long eventlog.
+    if cx.jobs.get(id).is_none_or(|job| job.r().is_none()) {
+        return String::new();
+    }
     cx.write_events();
     let events = cx.read_store(|store| store.eventlog(id));
     let mut log = String::new();

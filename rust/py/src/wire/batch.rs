@@ -127,6 +127,16 @@ impl Batch {
         Self { messages }
     }
 
+    /// The size of the payloads. One that is written when it is sent does not count.
+    #[getter]
+    fn payload_bytes(&self) -> usize {
+        let payloads = self
+            .messages
+            .iter()
+            .filter_map(|message| message.payload.as_ref());
+        payloads.map(wire::Body::written_len).sum()
+    }
+
     fn __len__(&self) -> usize {
         self.messages.len()
     }
