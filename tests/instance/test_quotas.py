@@ -29,6 +29,8 @@ GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
 WATCH = "job-info.eventlog-watch"
 LOOKUP = "job-info.lookup"
+# A job that ends at once.
+INSTANT = from_command(["true"], environment={}, cwd="/", setattr={"exec.test.run_duration": "0s"})
 # Requests, more than the buffers of a connection hold.
 FLOOD = 20_000
 
@@ -105,6 +107,11 @@ class RawClient:
             return True
 
 
+def limited_files(count: int) -> Sequence[str]:
+    """The words in front of a command that may open few files."""
+    return ("sh", "-c", f'ulimit -n {count}; exec "$@"', "sh")
+
+
 def guests_of(client: Client) -> dict:
     return client.stats("broker")["guests"]
 
@@ -129,8 +136,7 @@ def test_connections_of_a_guest_are_limited(site):
 
 
 def test_connections_of_all_guests_leave_some_for_the_owner(site):
-    few_files = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
-    with site("connections = 1", prefix=few_files) as instance:
+    with site("connections = 1", prefix=limited_files(256)) as instance:
         held: list[Client] = []
         with pytest.raises(NoInstanceError, match="too many"):
             held.extend(
@@ -144,6 +150,45 @@ def test_connections_of_all_guests_leave_some_for_the_owner(site):
         job = owners[-1].submit(from_command(["true"], environment={}, cwd="/"))
         assert owners[0].wait_row(job)["success"]
         assert held[0].rpc("broker.ping", ECHO)["text"] == "x"
+
+
+def test_connections_of_all_guests_leave_descriptors_for_hooks(site):
+    quota = '[job-manager.prolog]\ncommand = ["/bin/sleep", "0.5"]'
+    options = ("--nodes=40", "--cores=1", "--exec=sim")
+    with site(quota, *options, prefix=limited_files(256)) as instance:
+        with suppress(NoInstanceError):
+            for _ in range(256):
+                instance.opened.enter_context(guest(instance))
+        with Client(instance.uri, timeout=60) as owner:
+            assert owner.stats("broker")["guests"]["rejected"]["connections"] == 1
+            jobs = owner.submit(INSTANT, count=40)
+            failed = [row for row in owner.wait_rows(jobs) if not row["success"]]
+            assert [row["exception_note"] for row in failed] == []
+        assert "cannot run" not in instance.log.read_text()
+
+
+def test_a_hook_for_which_there_are_no_descriptors_is_run_later(site):
+    quota = '[job-manager.prolog]\ncommand = ["/bin/true"]'
+    options = ("--nodes=2", "--cores=1", "--exec=sim")
+    with (
+        site(quota, *options, prefix=limited_files(128)) as instance,
+        Client(instance.uri, timeout=60) as owner,
+        ExitStack() as others,
+    ):
+        while "cannot accept a connection" not in instance.log.read_text():
+            connection = others.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(0)
+            with suppress(BlockingIOError):
+                connection.connect(instance.uri.removeprefix("local://"))
+        job, cancelled = owner.submit(INSTANT, count=2)
+        warning = "cannot run `/bin/true` now: Too many open files"
+        while instance.log.read_text().count(warning) < 2:
+            pass
+        owner.cancel([cancelled])
+        assert owner.wait_row(cancelled)["exception_type"] == "cancel"
+        assert owner.stats("job-manager")["active_jobs"] == 1
+        others.close()
+        assert owner.wait_row(job)["success"]
 
 
 def test_the_daemon_may_open_more_files_than_its_tasks(site):

@@ -412,8 +412,8 @@ class Quota:
     )
     connections: Count = key(
         Count(256),
-        "maximum number of connections of a guest; all guests leave 64 of the daemon's file "
-        "descriptors to the owner",
+        "maximum number of connections of a guest; all guests leave half of the daemon's file "
+        "descriptors, and no more than 576, to the owner and to hooks",
         reload=True,
     )
     owner_requests: Count = key(

@@ -818,7 +818,7 @@ class Broker:
         self._route_messages(peer, batch, is_committed=is_committed)
 
     def _route_turn(self, peer: int, remote: Connection, batch: Batch) -> None:
-        """Routes what a guest has sent, message by message, until its turn is over.
+        """Routes what a guest has sent, message by message, until the end of its turn.
 
         The last message may have led to much more than a turn: the guest's next request is read
         later.

@@ -9,14 +9,17 @@ behind in that environment are ended with the job's own.
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
 from penstock._core import HookCancelRequest, HookRequest, HookResponse, fluid_f58, topic
 from penstock.instance.environment import command_environment
+from penstock.instance.quotas import max_running_hooks
 from penstock.instance.requests import (
     DEFERRED,
     MethodTable,
@@ -26,7 +29,7 @@ from penstock.instance.requests import (
     serve_batch,
 )
 from penstock.instance.restart import Restarts
-from penstock.instance.supervision import FAULTS
+from penstock.instance.supervision import FAULTS, Backoff
 
 if TYPE_CHECKING:
     from penstock._core import Batch, Message
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.hooks")
 
-# Commands that run at once; further ones are queued.
-MAX_RUNNING_HOOKS = 64
+# Errors of a command that can be started when other processes have ended, and the seconds until the
+# next attempt at most.
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+MAX_START_PAUSE_S = 1.0
 # Output of one command that is logged: lines, and characters of a line.
 MAX_LOGGED_LINES = 1000
 MAX_LINE_CHARACTERS = 4096
@@ -67,7 +72,9 @@ class HookService:
         self._uri = uri
         self._children = system.children
         self._inherited = system.host.environment
-        self._slots = trio.CapacityLimiter(MAX_RUNNING_HOOKS)
+        self._slots = trio.CapacityLimiter(max_running_hooks(system.host.descriptor_limit))
+        # The commands that are to be started again when another one has ended.
+        self._short = trio.lowlevel.ParkingLot()
         self._queued: list[_Run] = []
         self._wake = trio.Event()
         self._running: dict[int, _Run] = {}
@@ -164,6 +171,7 @@ class HookService:
         finally:
             if acquired:
                 self._slots.release_on_behalf_of(run)
+                self._short.unpark_all()
         return run.request.respond(HookResponse.ended(run.job, status, printable(note)))
 
     async def _execute(self, run: _Run) -> tuple[int, str]:
@@ -171,17 +179,47 @@ class HookService:
         hook: Hook = getattr(self._settings, run.kind)
         if not hook.command:
             return 0, ""
-        try:
-            async with self._children.open(
+        async with AsyncExitStack() as opened:
+            try:
+                process = await self._start(run, hook, opened)
+            except OSError as error:
+                return 127 << 8, f"{run.kind}: cannot run `{hook.command[0]}`: {error.strerror}"
+            if process is None:
+                return int(signal.SIGTERM), f"{run.kind} was cancelled"
+            return await _wait(process, run, hook.timeout)
+
+    async def _start(self, run: _Run, hook: Hook, opened: AsyncExitStack) -> ChildProcess | None:
+        """Starts a command, later if there is a shortage of descriptors, processes or memory.
+
+        Returns:
+            The process, which is one of `opened`; None if the command was cancelled before.
+
+        Raises:
+            OSError: it cannot be run.
+        """
+        backoff = Backoff(self._broker.clock, MAX_START_PAUSE_S)
+        while not run.cancelled:
+            backoff.begin()
+            opening = self._children.open(
                 hook.command,
                 environment=self._environment(run),
                 stdin=False,
                 capture=True,
                 new_session=True,
-            ) as process:
-                return await _wait(process, run, hook.timeout)
-        except OSError as error:
-            return 127 << 8, f"{run.kind}: cannot run `{hook.command[0]}`: {error.strerror}"
+            )
+            try:
+                return await opened.enter_async_context(opening)
+            except OSError as error:
+                if error.errno not in SHORTAGES:
+                    raise
+                if not backoff.short_runs:
+                    text = "%s: cannot run `%s` now: %s; trying again"
+                    log.warning(text, run.name, hook.command[0], error.strerror)
+            run.scope = trio.CancelScope(relative_deadline=backoff.end())
+            if not run.cancelled:
+                with run.scope:
+                    await self._short.park()
+        return None
 
     def _environment(self, run: _Run) -> dict[str, str]:
         environment = command_environment(self._inherited, self._uri, nested=True)

@@ -19,6 +19,9 @@ READ_BYTES = 64 * 1024
 # A process that has begun may have started others: it begins with the limit.
 WITH_DESCRIPTOR_LIMIT = ("/bin/sh", "-c", 'ulimit -S -n "$0" && exec "$@"')
 
+# The text of the error of a thread that cannot be started.
+NO_THREAD = "can't start new thread"
+
 
 class Child:
     """A process of the instance's own: a `ChildProcess`.
@@ -95,15 +98,21 @@ class Children:
         outlives: bool = False,
     ) -> AsyncIterator[Child]:
         _check_program(command[0], os.environ if environment is None else environment)
-        process = await trio.lowlevel.open_process(
-            [*WITH_DESCRIPTOR_LIMIT, str(self._descriptors), *command],
-            env=environment,
-            stdin=None if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if capture else None,
-            stderr=subprocess.STDOUT if capture else None,
-            start_new_session=new_session,
-            umask=self._umask,
-        )
+        try:
+            process = await trio.lowlevel.open_process(
+                [*WITH_DESCRIPTOR_LIMIT, str(self._descriptors), *command],
+                env=environment,
+                stdin=None if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if capture else None,
+                stderr=subprocess.STDOUT if capture else None,
+                start_new_session=new_session,
+                umask=self._umask,
+            )
+        except RuntimeError as error:
+            # A thread starts the process: at the limit of processes there is none.
+            if str(error) != NO_THREAD:
+                raise
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), command[0]) from error
         try:
             yield Child(process)
         finally:

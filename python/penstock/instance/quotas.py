@@ -18,12 +18,34 @@ if TYPE_CHECKING:
 RESPONSE_BYTES = 32 * 1024
 # The greatest share of the time that requests take beyond their turns.
 GUEST_SHARE = 0.2
-# File descriptors that guests leave to the daemon and the owner.
+# File descriptors that guests leave to the daemon and the owner, apart from those of hooks.
 OWNER_DESCRIPTORS = 64
 # A guest is not served for this long after requests that services have failed at, as many as this
 # within that time, in seconds. A service that fails more often is suspended for all.
 MAX_FAILURES = 3
 REJECTION_S = 600.0
+# The most hooks that run at once, and the file descriptors of one while it is started.
+MAX_RUNNING_HOOKS = 64
+HOOK_DESCRIPTORS = 8
+
+
+def reserved_descriptors(limit: int) -> int:
+    """The file descriptors that guests leave, for the owner and for hooks: at most half of them.
+
+    Args:
+        limit: the most files that the daemon may open.
+    """
+    wanted = OWNER_DESCRIPTORS + MAX_RUNNING_HOOKS * HOOK_DESCRIPTORS
+    return max(OWNER_DESCRIPTORS, min(wanted, limit // 2))
+
+
+def max_running_hooks(limit: int) -> int:
+    """The hooks that may run at once with the file descriptors that guests leave.
+
+    Args:
+        limit: the most files that the daemon may open.
+    """
+    return max(1, (reserved_descriptors(limit) - OWNER_DESCRIPTORS) // HOOK_DESCRIPTORS)
 
 
 @dataclass
@@ -48,7 +70,7 @@ class Quotas:
 
     def __init__(self, clock: Clock, descriptor_limit: int) -> None:
         self._clock = clock
-        self._max_connections = max(1, descriptor_limit - OWNER_DESCRIPTORS)
+        self._max_connections = max(1, descriptor_limit - reserved_descriptors(descriptor_limit))
         self._settings = Quota()
         self._usage: dict[int, _Usage] = {}
         self._connections = 0
@@ -191,7 +213,7 @@ class Quotas:
     def _refill(self, usage: _Usage) -> None:
         """Adds what the time since the last count permits, up to the requests of a second."""
         now, rate = self._clock.monotonic(), float(self._settings.request_rate)
-        # What was spent under a limit does not count when there is none.
+        # Requests that were counted under a limit are forgotten when there is none.
         spent = usage.allowance if rate else 0.0
         usage.allowance = min(rate, spent + (now - usage.counted_at) * rate)
         usage.counted_at = now

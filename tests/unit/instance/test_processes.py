@@ -47,3 +47,12 @@ def test_a_program_that_cannot_be_started(tmp_path):
         output_of([str(plain)])
     with pytest.raises(FileNotFoundError, match="plain"):
         output_of(["plain"], environment={"PATH": ""})
+
+
+def test_a_shortage_of_threads_is_one_of_processes(monkeypatch):
+    async def open_process(*args, **options):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    with pytest.raises(BlockingIOError):
+        output_of(["true"])
