@@ -555,6 +555,49 @@ def test_jobs_of_a_guest_are_limited(site):
         assert (rejected["submission_jobs"], rejected["active_jobs"]) == (2, 1)
 
 
+def test_the_memory_of_jobspecs_of_a_guest_is_limited(site):
+    def spec(number: int, kind: str, command: str = "true") -> dict:
+        names = [f"name{number}.{place}" for place in range(100)]
+        document = from_command([command], environment={}, cwd="/")
+        attributes = document["attributes"]["system"]
+        if kind == "constraint":
+            attributes["constraints"] = {"or": [{"properties": [name]} for name in names]}
+            attributes["constraints"]["or"].append({"hostlist": ["node0"]})
+        elif kind == "dependencies":
+            attributes["dependencies"] = [
+                {"scheme": "begin-time", "value": str(4e9 + number + place)} for place in range(100)
+            ]
+        else:
+            attributes["job"] = {"name": "x" * 4000 + str(number)}
+        return document
+
+    error = r"of user 54321 would take \d+ bytes of memory: expected at most 200000 .*job-bytes"
+    with (
+        site("job-bytes = 200000") as instance,
+        guest(instance) as client,
+        guest(instance, OTHER) as other,
+        Client(instance.uri) as owner,
+    ):
+        for kind in ("constraint", "dependencies", "name"):
+            jobs = []
+            with pytest.raises(RpcError, match=error) as caught:
+                jobs.extend(client.submit(spec(each, kind), urgency=0) for each in range(100))
+            assert caught.value.errno == errno.EAGAIN
+            assert 1 < len(jobs) < 60
+            if kind == "constraint":
+                # Jobs share their constraint, but not with another time limit.
+                jobs.append(client.submit(spec(0, kind, "other"), urgency=0))
+                with pytest.raises(RpcError, match=error):
+                    client.update(jobs[-1], duration=60)
+            for unaffected in (owner, other):
+                unaffected.submit(spec(100, kind), urgency=0)
+            client.cancel(jobs)
+            for _ in client.wait_rows(jobs):
+                pass
+            client.cancel([client.submit(spec(100, kind), urgency=0)])
+        assert owner.stats("job-manager")["rejected"]["job_bytes"] == 4
+
+
 def test_limits_can_change_while_the_instance_runs(site, tmp_path):
     with site("connections = 1") as instance, guest(instance):
         with pytest.raises(NoInstanceError):

@@ -447,6 +447,13 @@ class Quota:
         reload=True,
         manager="all_memo_bytes",
     )
+    job_bytes: Count = key(
+        Count(256 << 20),
+        "maximum approximate memory for the constraints, dependencies and names of a guest's "
+        "active jobs; jobs share what they have in common",
+        reload=True,
+        manager="job_bytes",
+    )
     # Clients send lists of jobspecs in shorter parts; a jobspec has twice its bytes as a string.
     message_bytes: int = key(
         4 << 20,

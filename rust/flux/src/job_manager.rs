@@ -479,6 +479,8 @@ pub struct RejectedStats {
     pub memo_bytes: u64,
     /// The size of the memos of all guests.
     pub all_memo_bytes: u64,
+    /// The memory of a user's active jobs.
+    pub job_bytes: u64,
     /// The size of a jobspec.
     pub jobspec_bytes: u64,
     /// The size of a name, a note or a memo.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::dialogue::{AllocState, Dialogue, ExecState, HookCalls, SchedulerDialogue};
 use crate::event::Event;
+use crate::held_values::{Addresses, HeldValues};
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
 use crate::spec::Stored;
@@ -29,6 +30,11 @@ impl Job {
     /// The job's resources: allocated, or committed for its outstanding request.
     pub(crate) fn r(&self) -> Option<&Arc<ResourceSet>> {
         self.record.r().or(self.dialogue.scheduler.committed())
+    }
+
+    /// The addresses of the values that it shares with other jobs.
+    pub(crate) fn addresses(&self) -> Addresses {
+        Addresses::of(self.record.spec(), self.dialogue.scheduler.requested())
     }
 
     /// Whether the job has had no resources and no hook, and carries no PMIx request.
@@ -215,6 +221,8 @@ pub struct Jobs {
     holders: BTreeSet<JobId>,
     /// The active jobs of each user who has any.
     active_by_user: BTreeMap<u32, ActiveJobs>,
+    /// The values that these share, of those that have been added.
+    held_values: HeldValues,
     /// Jobs added, changed or removed since the last check of their records.
     #[cfg(debug_assertions)]
     unchecked: BTreeSet<JobId>,
@@ -235,6 +243,7 @@ impl Jobs {
             greatest_purged: JobId::default(),
             holders: BTreeSet::new(),
             active_by_user: BTreeMap::new(),
+            held_values: HeldValues::default(),
             #[cfg(debug_assertions)]
             unchecked: BTreeSet::new(),
         };
@@ -290,8 +299,13 @@ impl Jobs {
     /// Replaces what is requested of the scheduler for a job, unless it is the same. An outstanding request keeps the old
     /// form. Returns whether it was replaced.
     pub(crate) fn set_requested(&mut self, id: JobId, requested: &Arc<RequestedResources>) -> bool {
-        let job = self.by_id.get_mut(&id);
-        job.is_some_and(|job| job.dialogue.set_requested(requested))
+        let Some(job) = self.by_id.get_mut(&id) else {
+            return false;
+        };
+        let addresses = job.addresses();
+        let is_replaced = job.dialogue.set_requested(requested);
+        self.held_values.follow(job, addresses);
+        is_replaced
     }
 
     /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
@@ -396,6 +410,9 @@ impl Jobs {
             let active = self.active_by_user.entry(record.userid()).or_default();
             active.count += 1;
             active.memo_bytes += record.memo_bytes();
+            let requested = dialogue.scheduler.requested();
+            self.held_values
+                .add(record.userid(), record.spec(), requested);
         }
         let id = record.id();
         if record.has_resources() {
@@ -409,6 +426,8 @@ impl Jobs {
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
         let record = copies.record.with_id(id);
+        self.held_values
+            .add(record.userid(), record.spec(), &copies.requested);
         let dialogue = Dialogue::new(Arc::clone(&copies.requested));
         self.by_id.insert(id, Box::new(Job { record, dialogue }));
     }
@@ -421,7 +440,14 @@ impl Jobs {
     /// Removes a job of a submission that is rejected.
     pub(crate) fn discard(&mut self, id: JobId) -> Option<Record> {
         let job = *self.by_id.remove(&id)?;
+        self.held_values
+            .remove(job.record.userid(), job.addresses());
         Some(job.record)
+    }
+
+    /// The memory of what active jobs refer to, by user.
+    pub(crate) fn held_values(&self) -> &HeldValues {
+        &self.held_values
     }
 
     /// Hides the jobs with ids from `first` to `last`, and jobs with these ids that are added later. A second call with
@@ -509,6 +535,8 @@ impl Jobs {
         self.eventlog_bytes.remove(&id);
         if job.record.state() != State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
+            self.held_values
+                .remove(job.record.userid(), job.addresses());
         }
         (!self.loaded.remove(&id)).then_some(job)
     }
@@ -548,6 +576,7 @@ impl Jobs {
         self.unchecked.insert(id);
         let memo_bytes = (event.name == eventlog::MEMO).then(|| job.record.memo_bytes());
         let was_holder = job.record.has_resources();
+        let addresses = job.addresses();
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
         match (was_holder, job.record.has_resources()) {
@@ -556,8 +585,13 @@ impl Jobs {
             _ => false,
         };
         let after = job.record.state();
+        if before != State::Inactive {
+            self.held_values.follow(job, addresses);
+        }
         if before != State::Inactive && after == State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);
+            self.held_values
+                .remove(job.record.userid(), job.addresses());
             self.eventlog_bytes.remove(&id);
         } else if let Some(memo_bytes) = memo_bytes
             && let Some(active) = self.active_by_user.get_mut(&job.record.userid())

@@ -175,6 +175,19 @@ impl JobspecCache {
         Arc::new(Spec { attributes, ..spec })
     }
 
+    /// The equal value to which a job refers, if one does.
+    pub(crate) fn find_requested(
+        &self,
+        requested: &RequestedResources,
+    ) -> Option<Arc<RequestedResources>> {
+        self.requested.find(requested)
+    }
+
+    /// The equal attributes to which a job refers, if one does.
+    pub(crate) fn find_attributes(&self, attributes: &Attributes) -> Option<Arc<Attributes>> {
+        self.attributes.find(attributes)
+    }
+
     /// The resources that jobs request, shared with those that request the same.
     pub(crate) fn share_requested(
         &mut self,

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::depend;
 use crate::event::{Document, Event};
 use crate::policy;
+use crate::quota;
 use crate::settings::Settings;
 use crate::spec::{Checked, Spec, Stored};
 
@@ -101,6 +102,7 @@ pub(crate) fn check_submitted(
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
         depend::check(cx, &stored.spec.dependencies, userid)?;
+        quota::check_values(cx, userid, &stored.spec, &stored.requested)?;
         return Ok(Submitted::Known(stored));
     }
     let checked = check_text(cx, parse(text)?, text, userid, Limited::Fully)?;
@@ -197,6 +199,7 @@ fn check_text(
     check_bytes(cx, checked.bytes(limit), userid)?;
     check_names(cx, checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
+    quota::check_values(cx, userid, checked.spec(), &checked.requested())?;
     Ok(checked)
 }
 

@@ -27,6 +27,7 @@ mod elastic_state;
 mod ended;
 mod event;
 mod handshake;
+mod held_values;
 mod jobs;
 mod record;
 mod spec;

@@ -1,13 +1,15 @@
 //! Limits of the requests of guests, and of texts in requests of every user.
 
 use penstock_flux::limits::MAX_EVENTLOG_BYTES;
-use penstock_flux::{Credentials, RequestError, errno};
+use penstock_flux::{Credentials, RequestError, RequestedResources, errno};
 use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::context::Context;
+use crate::held_values;
 use crate::record::Record;
 use crate::settings::Quota;
+use crate::spec::Spec;
 
 /// The greatest length of the note of an exception.
 const MAX_NOTE_BYTES: usize = 4096;
@@ -131,6 +133,46 @@ pub(crate) fn check_memo(
     } else {
         return Ok(());
     };
+    Err(RequestError::new(errno::EAGAIN, text))
+}
+
+/// Checks that the memory of a guest's active jobs permits a job.
+pub(crate) fn check_values(
+    cx: &Context,
+    userid: u32,
+    spec: &Spec,
+    requested: &RequestedResources,
+) -> Result<(), RequestError> {
+    if userid == cx.settings.owner {
+        return Ok(());
+    }
+    check_job_bytes(
+        cx,
+        userid,
+        held_values::new_bytes(cx, userid, spec, requested),
+    )
+}
+
+/// Checks that the memory of a guest's active jobs permits that a job gets a time limit of its own.
+pub(crate) fn check_changed_values(cx: &Context, id: JobId) -> Result<(), RequestError> {
+    let job = cx.jobs.active(id)?;
+    let requested = held_values::requested_bytes(job.dialogue.scheduler.requested());
+    let attributes = held_values::attributes_bytes(&job.record.spec().attributes);
+    check_job_bytes(cx, job.record.userid(), requested + attributes)
+}
+
+fn check_job_bytes(cx: &Context, userid: u32, added: u64) -> Result<(), RequestError> {
+    let bytes = cx.jobs.held_values().bytes_of(userid) + added;
+    let limit = cx.settings.quota.job_bytes;
+    // A job that shares what other jobs have takes no more memory.
+    if added == 0 || u64::try_from(limit).map_or(true, |limit| bytes <= limit) {
+        return Ok(());
+    }
+    cx.count_rejection(|rejected| &mut rejected.job_bytes);
+    let text = format!(
+        "the constraints, dependencies and names of active jobs of user {userid} would take {bytes} bytes of memory: \
+         expected at most {limit} (penstock.quota.job-bytes)"
+    );
     Err(RequestError::new(errno::EAGAIN, text))
 }
 

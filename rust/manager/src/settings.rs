@@ -125,6 +125,9 @@ pub struct Quota {
     pub memo_bytes: i64,
     /// The same of all users but the instance owner.
     pub all_memo_bytes: i64,
+    /// Approximate bytes of memory for the constraints, dependencies and names of another user's active jobs; a negative
+    /// number is unlimited.
+    pub job_bytes: i64,
 }
 
 /// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that

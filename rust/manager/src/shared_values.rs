@@ -48,6 +48,12 @@ impl<T> SharedValues<T> {
 }
 
 impl<T: Hash + PartialEq> SharedValues<T> {
+    /// The value that is equal to this one and to which a job refers, if there is one.
+    pub(crate) fn find(&self, value: &T) -> Option<Arc<T>> {
+        self.get(self.hash(value))
+            .filter(|shared| **shared == *value)
+    }
+
     /// The value that is equal to this one and to which a job refers, or this one.
     pub(crate) fn share(&mut self, value: Arc<T>) -> Arc<T> {
         let hash = self.hash(&value);

@@ -45,6 +45,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
     let state = record.state();
     if authorize::has_limits_on_update(request.sender) {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
+        quota::check_changed_values(cx, id)?;
     }
     quota::check_eventlog(cx, id)?;
     match state {
