@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.errors import AddressError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def read_text(path: Path) -> str:
@@ -61,6 +65,23 @@ def socket_of(uri: str) -> Path:
 def user_of(uri: str) -> str | None:
     """The user of a `local://USER@/PATH` address, by name or number; None without one."""
     return _split(uri)[0]
+
+
+def memo_uri(memo: Mapping[str, Any]) -> str | None:
+    """The address that a job's memo gives; None without one.
+
+    The job's user has written it: a `USER@` in it must not decide whose server is trusted, and is
+    left out.
+    """
+    uri = memo.get("uri")
+    if not isinstance(uri, str):
+        return None
+    try:
+        user, path = _split(uri)
+    except AddressError:
+        # The client rejects it, too.
+        return uri
+    return uri if user is None else f"local://{path}"
 
 
 def _split(uri: str) -> tuple[str | None, Path]:

@@ -11,7 +11,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from penstock.client import Client, connect, server_identity
 from penstock.errors import AddressError, NoInstanceError, StartError
 from penstock.instance import directories
 from penstock.instance.directories import check_private, check_trusted
+from penstock.jobspec import from_command
+from penstock.paths import memo_uri
 
 # Without `-m`, so that the command itself imports nothing from the working directory.
 SAFE = [sys.executable, "-P", "-m", "penstock"]
@@ -345,6 +348,67 @@ def test_the_site_may_name_the_users_of_servers(shared, tmp_path, monkeypatch):
 
 @needs_root
 def test_a_user_trusts_the_server_of_root(shared):
+@pytest.mark.parametrize("module", ["connection", "trio_connection"])
+def test_a_server_that_never_greets_is_given_up(tmp_path, monkeypatch, module):
+    monkeypatch.setattr(f"penstock.client.{module}.GREETING_TIMEOUT_S", 0.1)
+    path = tmp_path / "socket"
+
+    async def connect_by_trio() -> None:
+        async with aclient.connect(f"local://{path}"):
+            pass
+
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        by_thread = partial(Client, f"local://{path}")
+        connect = by_thread if module == "connection" else partial(trio.run, connect_by_trio)
+        with pytest.raises(NoInstanceError, match="has not greeted within"):
+            connect()
+
+
+@pytest.mark.parametrize(
+    ("memo", "expected"),
+    [
+        ({"uri": f"local://{OTHER}@/run/socket"}, "local:///run/socket"),
+        ({"uri": "local://name@/run/a@/socket"}, "local:///run/a@/socket"),
+        ({"uri": "local:///run/a@/socket"}, "local:///run/a@/socket"),
+        ({"uri": "/run/socket"}, "/run/socket"),
+        ({"uri": "ssh://name@host/run/socket"}, "ssh://name@host/run/socket"),
+        ({"uri": 1}, None),
+        ({}, None),
+    ],
+)
+def test_a_memo_names_no_user_whose_server_is_trusted(memo, expected):
+    assert memo_uri(memo) == expected
+
+
+@needs_root
+def test_commands_do_not_trust_the_user_of_a_guests_memo(start, shared):
+    config = shared / "config.toml"
+    config.write_text("[access]\nallow-guest-user = true\n")
+    evil = shared / "socket"
+    options = ("--nodes=1", "--exec=sim", "--config", str(config), "--socket", str(shared / "own"))
+    with start(*options) as instance, server_of(OTHER, evil) as received:
+        instance.uri = f"local://{shared}/own"
+        os.seteuid(OTHER)
+        try:
+            guest = Client(instance.uri)
+        finally:
+            os.seteuid(0)
+        with guest:
+            job = guest.submit(from_command(["true"], environment={}, cwd="/", duration=3600.0))
+            with guest.eventlog(job, follow=True) as events:
+                assert any(event["name"] == "start" for event in events)
+            guest.memo(job, {"uri": f"local://{OTHER}@{evil}"})
+        assert instance.lines("uri", str(job)) == [f"local://{evil}"]
+        for words in (["uri", f"{job}/1"], ["top", "--once", str(job)], ["shutdown", str(job)]):
+            done = instance.penstock(*words)
+            assert done.returncode == 69, words
+            assert f"it runs as user {OTHER}" in done.stderr
+            # Only the end of the connection.
+            assert received() == b"."
+
+
     path = shared / "socket"
     with server_of(0, path):
         pid = os.fork()

@@ -19,6 +19,7 @@ from penstock.cli.submit import register_verbose, show_ids
 from penstock.cli.text import id_text, resources_text, safe
 from penstock.client import Client
 from penstock.errors import Error, UsageError
+from penstock.paths import memo_uri
 from penstock.resource import ResourceSet
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ def _wait_for_address(client: Client, job: int) -> str | None:
     """The address of the instance in a job, from the job's memo; None if the job ends first."""
     with client.eventlog(job, follow=True) as events:
         for event in events:
-            uri = event.get("context", {}).get("uri")
-            if event["name"] == "memo" and isinstance(uri, str):
+            uri = memo_uri(event.get("context", {})) if event["name"] == "memo" else None
+            if uri is not None:
                 return uri
     return None
 

@@ -26,7 +26,15 @@ from penstock.cli.jobformats import (
     configured_formats,
     named_format,
 )
-from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row, nested_uri
+from penstock.cli.rows import (
+    ABBREVIATIONS,
+    RESULTS,
+    ROW_KEYS,
+    STATES,
+    job_row,
+    nested_uri,
+    user_uri,
+)
 from penstock.cli.text import clock, duration, first_jobs, id_text, json_text, safe
 from penstock.client import Client
 from penstock.errors import Error, FormatError, NotFoundError
@@ -387,7 +395,7 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
         "state_single": ABBREVIATIONS[shown["state"]] if shown["state"] != "INACTIVE" else "I",
         "runtime": duration(runtime) if began else "-",
         # The address of the instance in the job, if there is one.
-        "uri": row.get("annotations", {}).get("user", {}).get("uri", ""),
+        "uri": user_uri(row) or "",
         # When it is expected to start.
         "t_estimate": estimate,
         "info": f"{info}; starts at {estimate}" if estimate else info,

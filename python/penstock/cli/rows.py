@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import fluid_f58, fluid_parse, job_result, job_state
 from penstock.cli.text import id_text, safe
 from penstock.errors import JobspecError
+from penstock.paths import memo_uri
 from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
@@ -94,8 +95,12 @@ def exit_code(row: JobRow) -> int:
 
 def nested_uri(row: JobRow) -> str | None:
     """The address of the instance in a running job; None if there is none."""
-    uri = row.get("annotations", {}).get("user", {}).get("uri")
-    return uri if row["state"] == job_state.RUN and isinstance(uri, str) else None
+    return user_uri(row) if row["state"] == job_state.RUN else None
+
+
+def user_uri(row: JobRow) -> str | None:
+    """The address of an instance that the memo of a job gives; None if it gives none."""
+    return memo_uri(row.get("annotations", {}).get("user", {}))
 
 
 def tell(verb: str, errors: Mapping[int, str]) -> int:

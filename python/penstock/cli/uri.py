@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock._core import fluid_parse, job_state
 from penstock.cli.ids import one_word
+from penstock.cli.rows import user_uri
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import NotFoundError
@@ -44,11 +45,12 @@ def address_of(path: str) -> str:
         job = fluid_parse(name)
         with Client(uri or None) as client:
             (row,) = client.job_rows(ids=[job])
-        uri = row.get("annotations", {}).get("user", {}).get("uri")
-        if row["state"] == job_state.INACTIVE or not isinstance(uri, str):
+        found = user_uri(row)
+        if row["state"] == job_state.INACTIVE or found is None:
             fault = "has ended" if row["state"] == job_state.INACTIVE else "has no address yet"
             raise NotFoundError(
                 f"job {id_text(job)} {fault}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"
             )
+        uri = found
     return uri

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from penstock._core import Decoder
 from penstock.client import async_connection
-from penstock.client.connection import READ_BYTES, rejection, unreachable
+from penstock.client.connection import (
+    GREETING_TIMEOUT_S,
+    READ_BYTES,
+    rejection,
+    silent,
+    unreachable,
+)
 from penstock.client.server_identity import check_server
 from penstock.paths import socket_of
 
@@ -33,7 +39,10 @@ async def open_socket(uri: str) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     try:
         check_server(writer.get_extra_info("socket"), uri)
         try:
-            status = await reader.read(1)
+            async with asyncio.timeout(GREETING_TIMEOUT_S):
+                status = await reader.read(1)
+        except TimeoutError:
+            raise silent(uri) from None
         except ConnectionError:
             status = b""
         if status != b"\0":

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import time
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_BYTES = 256 * 1024
+# The longest wait for a server that accepts the connection and greets, in seconds.
+GREETING_TIMEOUT_S = 60.0
 
 
 def connect(uri: str | None = None) -> socket.socket:
@@ -47,12 +50,17 @@ def connect(uri: str | None = None) -> socket.socket:
     path = str(socket_of(uri))
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        _limit_waits(connection, GREETING_TIMEOUT_S)
         connection.connect(path)
         check_server(connection, uri)
         status = connection.recv(1)
+        _limit_waits(connection, 0.0)
     except Error:
         connection.close()
         raise
+    except BlockingIOError:
+        connection.close()
+        raise silent(uri) from None
     except OSError as error:
         connection.close()
         raise unreachable(uri, error.strerror or error) from None
@@ -60,6 +68,25 @@ def connect(uri: str | None = None) -> socket.socket:
         connection.close()
         raise rejection(uri, status)
     return connection
+
+
+def _limit_waits(connection: socket.socket, seconds: float) -> None:
+    """Limits the waits of the kernel; 0 is no limit.
+
+    With `settimeout`, `connect` would fail at once if the server has many connections to accept.
+    """
+    whole = int(seconds)
+    limit = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+
+
+def silent(uri: str) -> NoInstanceError:
+    """The error that a server does not greet."""
+    return NoInstanceError(
+        f"the server at `{uri}` has not greeted within {GREETING_TIMEOUT_S:g} s: it is stopped, or "
+        "is no instance"
+    )
 
 
 def unreachable(uri: str, reason: object) -> NoInstanceError:

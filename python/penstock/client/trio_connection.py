@@ -9,7 +9,13 @@ import trio
 
 from penstock._core import Decoder
 from penstock.client import async_connection
-from penstock.client.connection import READ_BYTES, rejection, unreachable
+from penstock.client.connection import (
+    GREETING_TIMEOUT_S,
+    READ_BYTES,
+    rejection,
+    silent,
+    unreachable,
+)
 from penstock.client.server_identity import check_server
 from penstock.paths import socket_of
 
@@ -34,7 +40,11 @@ async def open_socket(uri: str) -> trio.SocketStream:
         raise unreachable(uri, reason) from None
     try:
         check_server(stream.socket, uri)
-        status = await stream.receive_some(1)
+        with trio.fail_after(GREETING_TIMEOUT_S):
+            status = await stream.receive_some(1)
+    except trio.TooSlowError:
+        await trio.aclose_forcefully(stream)
+        raise silent(uri) from None
     except trio.BrokenResourceError:
         status = b""
     except BaseException:
