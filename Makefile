@@ -227,6 +227,7 @@ $(CARGO_DENY):
 
 deny: $(CARGO_DENY)  ## Licences, versions and sources of all crates, with cargo-deny
 	$(CARGO_DENY) --locked check licenses bans sources
+	$(CARGO_DENY) --manifest-path rust/fuzz/Cargo.toml --locked check licenses bans sources
 
 lint: $(VENV)/.checked deny  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check

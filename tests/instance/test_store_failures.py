@@ -271,7 +271,7 @@ def test_a_second_daemon_is_excluded_whatever_files_are_removed(start, tmp_path)
         assert "is in use by another instance" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs", "9p", "virtiofs"])
 def test_a_network_file_system_is_rejected(kind, tmp_path):
     device = tmp_path.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"

@@ -163,15 +163,17 @@ def test_a_parent_may_be_of_a_group_without_other_members(
     monkeypatch.setattr(directories.grp, "getgrgid", {gid: named}.__getitem__)
     monkeypatch.setattr(directories.pwd, "getpwnam", users.__getitem__)
     monkeypatch.setattr(directories.pwd, "getpwall", lambda: list(users.values()))
-    lstat = Path.lstat
+    fstat, known = os.fstat, parent.stat()
 
-    def with_group(path: Path) -> os.stat_result:
-        status = list(lstat(path))
-        if path == parent:
-            status[stat.ST_GID] = gid
+    def with_group(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        if not os.path.samestat(found, known):
+            return found
+        status = list(found)
+        status[stat.ST_GID] = gid
         return os.stat_result(status)
 
-    monkeypatch.setattr(Path, "lstat", with_group)
+    monkeypatch.setattr(os, "fstat", with_group)
     if trusted:
         check_private(parent / "state", uid, "--state DIR")
     else:
@@ -346,8 +348,6 @@ def test_the_site_may_name_the_users_of_servers(shared, tmp_path, monkeypatch):
                 connect(f"local://{path}")
 
 
-@needs_root
-def test_a_user_trusts_the_server_of_root(shared):
 @pytest.mark.parametrize("module", ["connection", "trio_connection"])
 def test_a_server_that_never_greets_is_given_up(tmp_path, monkeypatch, module):
     monkeypatch.setattr(f"penstock.client.{module}.GREETING_TIMEOUT_S", 0.1)
@@ -409,6 +409,8 @@ def test_commands_do_not_trust_the_user_of_a_guests_memo(start, shared):
             assert received() == b"."
 
 
+@needs_root
+def test_a_user_trusts_the_server_of_root(shared):
     path = shared / "socket"
     with server_of(0, path):
         pid = os.fork()

@@ -11,7 +11,7 @@ import grp
 import os
 import pwd
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,8 @@ KIND_FILE = "kind"
 
 # Types in /proc/self/mountinfo. Other hosts can change their files without this one's knowledge.
 NETWORK_FILE_SYSTEMS = frozenset(
-    "afs beegfs ceph cifs coda fuse.beegfs fuse.ceph fuse.glusterfs fuse.sshfs gfs2 gpfs lustre"
-    " ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs wekafs".split()
+    "9p afs beegfs ceph cifs coda fuse.beegfs fuse.ceph fuse.glusterfs fuse.sshfs gfs2 gpfs lustre"
+    " ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs virtiofs wekafs".split()
 )
 # As many as Linux follows in one path.
 MAX_SYMBOLIC_LINKS = 40
@@ -46,8 +46,8 @@ def check_private(directory: Path, uid: int, option: str) -> None:
     Raises:
         StartError: it is not.
     """
-    check_trusted(directory, uid, option)
-    status = directory.stat()
+    with _opened(directory, uid, option) as descriptor:
+        status = os.fstat(descriptor)
     if status.st_uid != uid:
         raise _untrusted(directory, f"it belongs to user {status.st_uid}, not to {uid}", option)
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -68,33 +68,55 @@ def check_trusted(directory: Path, uid: int, option: str) -> None:
     Raises:
         StartError: another user can.
     """
-    # In a user namespace root can have another number.
-    trusted = {0, uid, Path("/").stat().st_uid}
-    links = 0
-    checked = Path("/")
-    rest = list(reversed(directory.absolute().parts[1:]))
-    _check_one(checked, checked.lstat(), trusted, option)
-    while rest:
-        name = rest.pop()
-        if name == "..":
-            checked = checked.parent
-            continue
-        path = checked / name
-        status = path.lstat()
-        if not stat.S_ISLNK(status.st_mode):
-            _check_one(path, status, trusted, option)
-            checked = path
-            continue
-        links += 1
-        if links > MAX_SYMBOLIC_LINKS:
-            raise _untrusted(path, "too many symbolic links", option)
-        if status.st_uid not in trusted:
-            problem = f"it is a symbolic link of user {status.st_uid}"
-            raise _untrusted(path, problem, option)
-        target = path.readlink()
-        if target.is_absolute():
-            checked = Path("/")
-        rest += reversed([part for part in target.parts if part != "/"])
+    with _opened(directory, uid, option):
+        pass
+
+
+@contextmanager
+def _opened(directory: Path, uid: int, option: str) -> Iterator[int]:
+    """Opens a directory that passes `check_trusted`: each part of its path below the one before.
+
+    A part is checked by its descriptor: its name may be that of another file a moment later.
+    """
+    with ExitStack() as stack:
+
+        def opened(name: str, below: int | None = None) -> tuple[int, os.stat_result]:
+            flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=below)
+            stack.callback(os.close, descriptor)
+            return descriptor, os.fstat(descriptor)
+
+        root, status = opened("/")
+        # In a user namespace root can have another number.
+        trusted = {0, uid, status.st_uid}
+        _check_one(Path("/"), status, trusted, option)
+        links = 0
+        # The directories on the path, the last one being that in which the next name is.
+        chain = [(Path("/"), root)]
+        rest = list(reversed(directory.absolute().parts[1:]))
+        while rest:
+            name = rest.pop()
+            parent, below = chain[-1]
+            if name == "..":
+                chain = chain[:-1] or chain
+                continue
+            path = parent / name
+            descriptor, status = opened(name, below)
+            if not stat.S_ISLNK(status.st_mode):
+                _check_one(path, status, trusted, option)
+                chain.append((path, descriptor))
+                continue
+            links += 1
+            if links > MAX_SYMBOLIC_LINKS:
+                raise _untrusted(path, "too many symbolic links", option)
+            if status.st_uid not in trusted:
+                problem = f"it is a symbolic link of user {status.st_uid}"
+                raise _untrusted(path, problem, option)
+            target = Path(os.readlink("", dir_fd=descriptor))
+            if target.is_absolute():
+                chain = chain[:1]
+            rest += reversed([part for part in target.parts if part != "/"])
+        yield chain[-1][1]
 
 
 def check_local(directory: Path, mounts: str) -> None:
