@@ -23,7 +23,9 @@ from penstock.instance.restart import Restarts
 from penstock.instance.services import ManagerService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.simulation.world import Violation
 
 # The plants that were executed.
 executed: set[str] = set()
@@ -201,10 +203,24 @@ def planted(name: str) -> Iterator[None]:
         yield
 
 
+def find(name: str, seeds: Iterable[int]) -> tuple[int, Violation | None]:
+    """Runs seeds with a bug until a violation. Returns the last one and its violation."""
+    seed, found = 0, None
+    with planted(name):
+        for seed in seeds:
+            found = run(Script.draw(seed)).violation
+            if found is not None:
+                break
+    return seed, found
+
+
 def main() -> int:
     """Prints a table. Returns 1 if a bug is not found, or was never executed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="seeds for each bug")
+    parser.add_argument(
+        "--seed", type=int, help="replay this seed alone, and print what it violates"
+    )
     parser.add_argument("--plant", action="append", help="a bug; all by default")
     options = parser.parse_args()
     logging.getLogger("penstock").propagate = False
@@ -212,18 +228,21 @@ def main() -> int:
     failures = 0
     print(f"| {'planted bug':34} | {'seed':>5} | {'invariant':22} | {'s':>5} |")
     print(f"|{'-' * 36}|{'-' * 6}:|{'-' * 24}|{'-' * 6}:|")
+    seeds = range(1, options.seeds + 1) if options.seed is None else [options.seed]
     for name in names:
-        began, found, seed = time.monotonic(), None, 0
-        with planted(name):
-            while found is None and seed < options.seeds:
-                seed += 1
-                found = run(Script.draw(seed)).violation
+        began = time.monotonic()
+        seed, found = find(name, seeds)
         seconds = time.monotonic() - began
         invariant = found.invariant if found else "none"
         if name not in executed:
             invariant = "never executed"
+        # Without the bug the same run must be right: its violation is not that of another bug.
+        elif found is not None and run(Script.draw(seed)).violation is not None:
+            invariant, found = "without the bug, too", None
         failures += found is None or name not in executed
         print(f"| {name:34} | {seed:5} | {invariant:22} | {seconds:5.1f} |", flush=True)
+        if found is not None and options.seed is not None:
+            print(found)
     print(f"{len(names)} bugs, {failures} unexpected results")
     return int(failures > 0)
 

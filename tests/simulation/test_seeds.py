@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
+from tests.simulation import plants
 from tests.simulation.plants import PLANTS, planted
-from tests.simulation.run import run, shorten
+from tests.simulation.run import Run, run, shorten
 from tests.simulation.script import Script, Step
+from tests.simulation.world import Violation
 
 SEEDS = range(1, 51)
 # Each script has shown a defect that is no longer there.
@@ -57,6 +60,25 @@ def test_a_planted_bug_is_found_and_its_script_shortened():
     assert found.violation.invariant == "answered-twice"
     assert len(short.steps) < len(steps)
     assert run(short).violation is None
+
+
+def test_a_planted_bug_is_found_by_its_seed_alone(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["plants", "--plant", "response-sent-twice", "--seeds", "20"])
+    assert plants.main() == 0
+    row = capsys.readouterr().out.splitlines()[2]
+    seed = row.split("|")[2].strip()
+    monkeypatch.setattr(sys, "argv", ["plants", "--plant", "response-sent-twice", "--seed", seed])
+    assert plants.main() == 0
+    assert "answered-twice" in capsys.readouterr().out
+
+
+def test_a_violation_that_a_run_has_without_the_bug_is_no_find(capsys, monkeypatch):
+    violation = Violation("an-invariant", "always")
+    monkeypatch.setattr(plants, "run", lambda script: Run(0, violation, "", []))
+    monkeypatch.setattr(plants, "executed", {"response-sent-twice"})
+    monkeypatch.setattr(sys, "argv", ["plants", "--plant", "response-sent-twice"])
+    assert plants.main() == 1
+    assert "without the bug, too" in capsys.readouterr().out
 
 
 def test_plants_have_names():
