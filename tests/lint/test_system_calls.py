@@ -36,6 +36,7 @@ RESOURCES = {
             "cli/bulksubmit.py": "the order of shuffled jobs",
             "client/repeating.py": "the tokens of submissions",
             "compat/ClusterShell/RangeSet.py": "the nodes that `pick` picks",
+            "sim/files.py": "the names of files that are not complete",
             "web/sessions.py": "the secrets of sessions",
         },
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -78,18 +79,23 @@ class Writer:
     def path(self, path: Path) -> Path:
         """Returns a temporary path for a file that is renamed in the end; creates its directory.
 
-        A link is followed: its target is replaced.
+        A link is followed, unless it is another user's: its target is replaced.
 
         Raises:
             FilesError: the path exists and is not a file, or was given before.
         """
         if not is_free(path):
             raise FilesError(f"`{path}` is not a regular file: it is left as it is")
+        if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
+            raise FilesError(f"`{path}` is a symbolic link of another user: it is not followed")
         shown, path = path, path.resolve()
         if any(path == before for _, before in self._pending):
             raise FilesError(f"`{shown}` would be written twice: expected a file of its own")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        # Others may make files in the directory, too: theirs is not written to.
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(16)}")
+        flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC
+        os.close(os.open(temporary, flags, 0o666))
         self._pending.append((temporary, path))
         return temporary
 

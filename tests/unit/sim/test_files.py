@@ -155,6 +155,26 @@ def test_only_regular_files_are_replaced(here, capsys):
     ]
 
 
+def test_a_file_that_another_user_has_prepared_is_not_written(here):
+    (here / "other").write_text("before")
+    for number in (os.getpid(), os.getpid() + 1):
+        (here / f".one.{number}").symlink_to("other")
+    with files.Writer() as writer:
+        writer.text(here / "one", "a")
+    assert (here / "one").read_text() == "a"
+    assert (here / "other").read_text() == "before"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
+def test_a_link_of_another_user_is_not_followed(here):
+    (here / "real").write_text("before")
+    (here / "link").symlink_to("real")
+    os.lchown(here / "link", 54321, 54321)
+    with files.Writer() as writer, pytest.raises(files.FilesError, match="of another user"):
+        writer.text(here / "link", "a")
+    assert (here / "real").read_text() == "before"
+
+
 def test_a_link_to_a_file_stays_a_link(here, capsys):
     (here / "real.html").write_text("before")
     (here / "link.html").symlink_to("real.html")
