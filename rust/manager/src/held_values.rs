@@ -154,12 +154,19 @@ impl HeldValues {
         requested: &Arc<RequestedResources>,
     ) {
         let Addresses([of_requested, of_attributes, of_spec]) = Addresses::of(spec, requested);
-        let values = self.by_user.entry(userid).or_default();
-        values.add(of_requested, || requested_bytes(requested));
-        values.add(of_attributes, || attributes_bytes(&spec.attributes));
-        values.add(of_spec, || spec.name.len() as u64);
-        if values.by_address.is_empty() {
-            self.by_user.remove(&userid);
+        let add = |values: &mut UserValues| {
+            values.add(of_requested, || requested_bytes(requested));
+            values.add(of_attributes, || attributes_bytes(&spec.attributes));
+            values.add(of_spec, || spec.name.len() as u64);
+        };
+        if let Some(values) = self.by_user.get_mut(&userid) {
+            return add(values);
+        }
+        // Most users have none that counts: no node of the map is made and removed for each of their jobs.
+        let mut values = UserValues::default();
+        add(&mut values);
+        if !values.by_address.is_empty() {
+            self.by_user.insert(userid, values);
         }
     }
 
