@@ -171,7 +171,7 @@ def test_a_hook_for_which_there_are_no_descriptors_is_run_later(site):
     quota = '[job-manager.prolog]\ncommand = ["/bin/true"]'
     options = ("--nodes=2", "--cores=1", "--exec=sim")
     with (
-        site(quota, *options, prefix=limited_files(128)) as instance,
+        site(quota, *options, prefix=limited_files(192)) as instance,
         Client(instance.uri, timeout=60) as owner,
         ExitStack() as others,
     ):

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use penstock_flux::RequestedResources;
 use penstock_jobspec::Constraint;
 
-use crate::context::Context;
-use crate::jobs::Job;
 use crate::spec::{Attributes, Spec};
 
 /// The size from which on a value counts, in bytes. The number of active jobs limits that of others.
@@ -38,14 +36,24 @@ fn constraint_bytes(constraint: &Constraint) -> u64 {
     CONSTRAINT_BYTES + parts
 }
 
+/// The bytes that count of a value.
+fn counted(bytes: u64) -> u64 {
+    if bytes < MIN_COUNTED_BYTES { 0 } else { bytes }
+}
+
+/// The approximate memory of a request and of attributes that a job has for itself, in bytes.
+pub(crate) fn bytes_of_own(spec: &Spec, requested: &RequestedResources) -> u64 {
+    counted(requested_bytes(requested)) + counted(attributes_bytes(&spec.attributes))
+}
+
 /// The approximate memory of what jobs request of the scheduler, in bytes.
-pub(crate) fn requested_bytes(requested: &RequestedResources) -> u64 {
+fn requested_bytes(requested: &RequestedResources) -> u64 {
     let constraint = requested.request.constraint.as_ref();
     constraint.map_or(0, constraint_bytes)
 }
 
 /// The approximate memory of the attributes of jobs, in bytes.
-pub(crate) fn attributes_bytes(attributes: &Attributes) -> u64 {
+fn attributes_bytes(attributes: &Attributes) -> u64 {
     let texts = [
         &attributes.cwd,
         &attributes.queue,
@@ -57,31 +65,6 @@ pub(crate) fn attributes_bytes(attributes: &Attributes) -> u64 {
     let dependencies =
         dependencies.map(|(scheme, value)| string_bytes(scheme) + string_bytes(value));
     texts.sum::<usize>() as u64 + dependencies.sum::<u64>()
-}
-
-/// The approximate memory of a job's values that is not counted for a user yet, in bytes.
-pub(crate) fn new_bytes(
-    cx: &Context,
-    userid: u32,
-    spec: &Spec,
-    requested: &RequestedResources,
-) -> u64 {
-    let values = cx.jobs.held_values();
-    let counted = |bytes: u64| if bytes < MIN_COUNTED_BYTES { 0 } else { bytes };
-    let mut bytes = counted(spec.name.len() as u64);
-    let of_requested = counted(requested_bytes(requested));
-    if of_requested > 0 {
-        let shared = cx.jobspecs.find_requested(requested);
-        let is_held = shared.is_some_and(|shared| values.holds(userid, &shared));
-        bytes += if is_held { 0 } else { of_requested };
-    }
-    let of_attributes = counted(attributes_bytes(&spec.attributes));
-    if of_attributes > 0 {
-        let shared = cx.jobspecs.find_attributes(&spec.attributes);
-        let is_held = shared.is_some_and(|shared| values.holds(userid, &shared));
-        bytes += if is_held { 0 } else { of_attributes };
-    }
-    bytes
 }
 
 /// The addresses of the values that a job shares with others: what it requests, its attributes and its spec.
@@ -98,6 +81,9 @@ impl Addresses {
         ])
     }
 }
+
+/// What jobs request, and their attributes, if a job refers to equal ones.
+pub(crate) type SharedWith = (Option<Arc<RequestedResources>>, Option<Arc<Attributes>>);
 
 /// A value to which active jobs of a user refer.
 #[derive(Debug)]
@@ -182,17 +168,26 @@ impl HeldValues {
         }
     }
 
-    /// Counts the values of a job in place of those at the addresses of its former values, which may no longer exist.
-    pub(crate) fn follow(&mut self, job: &Job, before: Addresses) {
-        if job.addresses() != before {
-            let record = &job.record;
-            self.remove(record.userid(), before);
-            self.add(
-                record.userid(),
-                record.spec(),
-                job.dialogue.scheduler.requested(),
-            );
-        }
+    /// The approximate memory of a job's values that are not counted for a user yet, in bytes. `shared` are equal values to
+    /// which jobs refer.
+    pub(crate) fn new_bytes(
+        &self,
+        userid: u32,
+        spec: &Spec,
+        requested: &RequestedResources,
+        shared: &SharedWith,
+    ) -> u64 {
+        let new = |is_held: bool, bytes: u64| if is_held { 0 } else { counted(bytes) };
+        let (of_requested, of_attributes) = shared;
+        let is_requested = of_requested
+            .as_ref()
+            .is_some_and(|value| self.holds(userid, value));
+        let has_attributes = of_attributes
+            .as_ref()
+            .is_some_and(|value| self.holds(userid, value));
+        new(is_requested, requested_bytes(requested))
+            + new(has_attributes, attributes_bytes(&spec.attributes))
+            + new(false, spec.name.len() as u64)
     }
 
     /// The approximate memory of a user's values, in bytes.
@@ -201,7 +196,7 @@ impl HeldValues {
     }
 
     /// Whether an active job of a user refers to what this points to.
-    pub(crate) fn holds<T>(&self, userid: u32, value: &Arc<T>) -> bool {
+    fn holds<T>(&self, userid: u32, value: &Arc<T>) -> bool {
         let values = self.by_user.get(&userid);
         values.is_some_and(|values| values.by_address.contains_key(&Arc::as_ptr(value).addr()))
     }

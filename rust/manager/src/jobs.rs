@@ -304,7 +304,7 @@ impl Jobs {
         };
         let addresses = job.addresses();
         let is_replaced = job.dialogue.set_requested(requested);
-        self.held_values.follow(job, addresses);
+        Self::follow_values(&mut self.held_values, job, addresses);
         is_replaced
     }
 
@@ -443,6 +443,15 @@ impl Jobs {
         self.held_values
             .remove(job.record.userid(), job.addresses());
         Some(job.record)
+    }
+
+    /// Counts the values of a job in place of those at the addresses of its former values, which may no longer exist.
+    fn follow_values(held_values: &mut HeldValues, job: &Job, before: Addresses) {
+        if job.addresses() != before {
+            let (record, requested) = (&job.record, job.dialogue.scheduler.requested());
+            held_values.remove(record.userid(), before);
+            held_values.add(record.userid(), record.spec(), requested);
+        }
     }
 
     /// The memory of what active jobs refer to, by user.
@@ -586,7 +595,7 @@ impl Jobs {
         };
         let after = job.record.state();
         if before != State::Inactive {
-            self.held_values.follow(job, addresses);
+            Self::follow_values(&mut self.held_values, job, addresses);
         }
         if before != State::Inactive && after == State::Inactive {
             Self::count_end(&mut self.active_by_user, &job.record);

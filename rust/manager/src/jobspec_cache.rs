@@ -8,6 +8,7 @@ use foldhash::quality::RandomState;
 use penstock_flux::{JobspecDocument, RequestError, RequestedResources};
 use penstock_jobspec::Jobspec;
 
+use crate::held_values::SharedWith;
 use crate::policy;
 use crate::settings::Settings;
 use crate::shared_values::SharedValues;
@@ -175,17 +176,10 @@ impl JobspecCache {
         Arc::new(Spec { attributes, ..spec })
     }
 
-    /// The equal value to which a job refers, if one does.
-    pub(crate) fn find_requested(
-        &self,
-        requested: &RequestedResources,
-    ) -> Option<Arc<RequestedResources>> {
-        self.requested.find(requested)
-    }
-
-    /// The equal attributes to which a job refers, if one does.
-    pub(crate) fn find_attributes(&self, attributes: &Attributes) -> Option<Arc<Attributes>> {
-        self.attributes.find(attributes)
+    /// What equals the values of a job with this spec and request, if jobs refer to it.
+    pub(crate) fn find_shared(&self, spec: &Spec, requested: &RequestedResources) -> SharedWith {
+        let attributes = self.attributes.find(&spec.attributes);
+        (self.requested.find(requested), attributes)
     }
 
     /// The resources that jobs request, shared with those that request the same.

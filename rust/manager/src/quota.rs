@@ -146,19 +146,18 @@ pub(crate) fn check_values(
     if userid == cx.settings.owner {
         return Ok(());
     }
-    check_job_bytes(
-        cx,
-        userid,
-        held_values::new_bytes(cx, userid, spec, requested),
-    )
+    let shared = cx.jobspecs.find_shared(spec, requested);
+    let values = cx.jobs.held_values();
+    let added = values.new_bytes(userid, spec, requested, &shared);
+    check_job_bytes(cx, userid, added)
 }
 
 /// Checks that the memory of a guest's active jobs permits that a job gets a time limit of its own.
 pub(crate) fn check_changed_values(cx: &Context, id: JobId) -> Result<(), RequestError> {
     let job = cx.jobs.active(id)?;
-    let requested = held_values::requested_bytes(job.dialogue.scheduler.requested());
-    let attributes = held_values::attributes_bytes(&job.record.spec().attributes);
-    check_job_bytes(cx, job.record.userid(), requested + attributes)
+    let requested = job.dialogue.scheduler.requested();
+    let added = held_values::bytes_of_own(job.record.spec(), requested);
+    check_job_bytes(cx, job.record.userid(), added)
 }
 
 fn check_job_bytes(cx: &Context, userid: u32, added: u64) -> Result<(), RequestError> {
