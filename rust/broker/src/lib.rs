@@ -117,6 +117,8 @@ pub struct Rejections {
     pub watches: u64,
     /// Because of the number of streams of all guests.
     pub all_watches: u64,
+    /// Responses of guests to requests that they do not serve.
+    pub forged_responses: u64,
 }
 
 /// Whether a peer is in the daemon's process.
@@ -686,6 +688,10 @@ impl Router {
         let Some(to) = self.pop_requester(&mut response) else {
             return;
         };
+        if self.is_guest(from) && !self.is_serving(from, to, response.matchtag) {
+            self.rejections.forged_responses += 1;
+            return;
+        }
         // Clients outside check what they read.
         let is_inside = |peer: &Peer| peer.location == Location::Inside;
         if location == Location::Outside
@@ -706,6 +712,12 @@ impl Router {
         {
             request.remove();
         }
+    }
+
+    /// Whether a peer is serving a request.
+    fn is_serving(&self, peer: PeerId, requester: PeerId, matchtag: u32) -> bool {
+        let serving = self.peers.get(&peer).and_then(|peer| peer.serving.as_ref());
+        serving.is_some_and(|serving| serving.contains_key(&(requester, matchtag)))
     }
 
     /// The number of the last event.

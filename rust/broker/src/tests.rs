@@ -222,6 +222,26 @@ fn a_response_with_a_stale_or_forged_route_is_dropped() {
 }
 
 #[test]
+fn a_response_of_a_guest_to_a_request_that_it_does_not_serve_is_dropped_and_counted() {
+    let mut router = router();
+    let request = Message::request("echo.hello", "{}").with_matchtag(7);
+    let (_, arrived) = one(router.route(1, vec![request]));
+    let response = Message::response_to(&arrived, 0, Some(b"{}".to_vec()));
+    assert!(router.route(3, vec![response.clone()]).is_empty());
+    assert_eq!(router.rejections().forged_responses, 1);
+    let (peer, _) = one(router.route(2, vec![response]));
+    assert_eq!(peer, 1);
+    // A service of a guest would answer what it serves, once.
+    router.add_service("guests", 3).unwrap();
+    let request = Message::request("guests.hello", "{}").with_matchtag(8);
+    let (_, arrived) = one(router.route(1, vec![request]));
+    let response = Message::response_to(&arrived, 0, None);
+    assert_eq!(one(router.route(3, vec![response.clone()])).0, 1);
+    assert!(router.route(3, vec![response]).is_empty());
+    assert_eq!(router.rejections().forged_responses, 2);
+}
+
+#[test]
 fn events_go_to_subscribers_by_prefix_in_sequence() {
     let mut router = router();
     router.subscribe(1, "job-");

@@ -184,6 +184,7 @@ impl Router {
             ("request_bytes", rejections.request_bytes),
             ("watches", rejections.watches),
             ("all_watches", rejections.all_watches),
+            ("forged_responses", rejections.forged_responses),
         ])
     }
 
