@@ -63,7 +63,9 @@ fn repeated_grants(events: &[Event]) -> Vec<String> {
 
 /// The faults of the eventlog of resources: execution targets that are added more than once.
 fn growth_faults(store: &Store) -> Vec<String> {
-    let lines = store.resource_events().unwrap_or_default().join("\n");
+    let logged = store.resource_events().unwrap_or_default();
+    let lines: Vec<String> = logged.into_iter().map(|(_, line)| line).collect();
+    let lines = lines.join("\n");
     let mut ranks = IdSet::new();
     let mut faults = Vec::new();
     for event in events(&lines).iter().filter(|event| event.name == "grow") {

@@ -184,7 +184,7 @@ fn make_resource(
     now: f64,
 ) -> Result<ResourceModule, Box<dyn Error>> {
     let events = manager.store().resource_events()?;
-    let events = events.iter().map(String::as_str);
+    let events = events.iter().map(|(row, line)| (*row, line.as_str()));
     Ok(ResourceModule::new(
         Arc::clone(base),
         Config::default(),
@@ -682,6 +682,8 @@ impl Daemon {
                 }
                 Effect::ReadEvents(request) => {
                     let events = self.manager.store().resource_events();
+                    let events =
+                        events.map(|events| events.into_iter().map(|(_, line)| line).collect());
                     let events = events.map_err(penstock_resource::Error::store);
                     self.resource.respond_events(&request, events);
                 }
@@ -931,9 +933,8 @@ impl Daemon {
         let outage = RequestError::new(failure.errnum, &failure.text);
         let settings = settings(self.setup, self.excluded);
         let store = self.manager.reopen_store_for_reading(Path::new(STORE));
-        let opened = store.map_err(Into::into);
         let opened =
-            opened.and_then(|store| Manager::open_for_reading(store, settings, self.now, outage));
+            store.and_then(|store| Manager::open_for_reading(store, settings, self.now, outage));
         if let Ok(manager) = opened {
             self.manager = manager;
         }

@@ -140,6 +140,11 @@ impl FromStr for JobId {
 }
 
 impl JobId {
+    /// The time of an id of a [`FluidGenerator`], in milliseconds since its epoch.
+    pub fn milliseconds(self) -> u64 {
+        self.0 >> TIME_SHIFT
+    }
+
     /// The id that a generator makes after this one if no time passes.
     #[must_use]
     pub fn successor(self) -> Self {

@@ -18,7 +18,8 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
 use penstock_store::{
-    EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store, Submission,
+    BadRow, EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store,
+    Submission,
 };
 use penstock_wire::Message;
 
@@ -26,11 +27,11 @@ use crate::claims::Claims;
 use crate::dialogue::{Dialogue, StoredStart};
 use crate::effect::Effect;
 use crate::ended::hash_of;
-use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
 use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Unwritten, Writers, is_evictable};
 use crate::jobspec_cache::{JobspecCache, SentJobspec};
+use crate::meta::{MetaKey, MetaReader};
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
@@ -39,8 +40,12 @@ use crate::spec::{Checked, Spec, Stored};
 use crate::state::State;
 use crate::storage::Storage;
 
-/// The store's key for the instance's epoch of job ids (RFC 19).
-const EPOCH_META: &str = "epoch_ms";
+/// The epoch of job ids (RFC 19), in milliseconds since that of the clock.
+pub(crate) const EPOCH: MetaKey<u64> = MetaKey {
+    name: "epoch_ms",
+    parse: |text| text.parse().ok(),
+    expected: "milliseconds",
+};
 
 const MILLISECONDS_PER_DAY: u64 = 24 * 60 * 60 * 1000;
 
@@ -55,6 +60,13 @@ const ENDED_JOBS_PER_ROW: usize = if cfg!(debug_assertions) { 2 } else { 512 };
 
 /// The greatest number of inactive jobs that a call has read from the store and still has in memory.
 const MAX_LOADED_JOBS: usize = 1000;
+
+/// The use that a manager may make of its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Reading,
+    Writing,
+}
 
 /// When ranks that a running job has released are free for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,25 +117,14 @@ impl EndedRows {
 
     /// Adds an inactive job, unless other jobs refer to it. Returns the row in which it is.
     fn collect(&mut self, record: &Record) -> Option<&mut (EndedClass, Vec<(EndedJob, JobUsage)>)> {
-        let result = record.result().filter(|_| is_evictable(record))?;
-        let (queue, result) = (record.spec().queue.as_deref(), result as u8);
-        let is_it = |class: &EndedClass| class.queue.as_deref() == queue && class.result == result;
-        let known = self.0.iter().position(|(class, _)| is_it(class));
+        let (class, job, usage) = ended_facts(record).filter(|_| is_evictable(record))?;
+        let known = self.0.iter().position(|(known, _)| *known == class);
         let index = known.unwrap_or(self.0.len());
         if known.is_none() {
-            let queue = queue.map(Arc::from);
-            self.0.push((EndedClass { queue, result }, Vec::new()));
+            self.0.push((class, Vec::new()));
         }
         let row = self.0.get_mut(index)?;
-        let job = EndedJob {
-            id: record.id(),
-            spec: record.spec().key,
-            end: record.t_inactive(),
-            userid: record.userid(),
-            name_hash: hash_of(&record.name()),
-            t_submit: record.t_submit(),
-        };
-        row.1.push((job, record.job_usage()));
+        row.1.push((job, usage));
         Some(row)
     }
 }
@@ -185,17 +186,21 @@ impl Context {
         mut store: Store,
         settings: Settings,
         now: f64,
-    ) -> Result<(Self, Writers), Error> {
-        let epoch_ms = if let Some(text) = store.meta(EPOCH_META)? {
-            let epoch = text.parse();
-            epoch.map_err(|_| Error::corrupt(EPOCH_META, &text, "milliseconds"))?
-        } else {
-            let epoch = milliseconds(now);
-            store.set_meta(EPOCH_META, &epoch.to_string())?;
-            epoch
+        access: Access,
+    ) -> Result<(Self, Writers), StoreError> {
+        let mut meta = MetaReader::new(&store);
+        let known_epoch = meta.read(&EPOCH)?;
+        let queues = Queues::restore(&mut meta)?;
+        let bad = meta.bad;
+        let epoch_ms = match known_epoch {
+            Some(epoch) => epoch,
+            None => new_epoch(&store, now)?,
         };
+        if known_epoch.is_none() && access == Access::Writing {
+            store.set_meta(EPOCH.name, &epoch_ms.to_string())?;
+        }
         let (jobs, writers) = Jobs::new();
-        let cx = Self {
+        let mut cx = Self {
             now,
             monotonic: 0.0,
             last_event_time: 0.0,
@@ -203,7 +208,7 @@ impl Context {
             constraint_changes: 0,
             jobs,
             claims: Claims::default(),
-            queues: Queues::restore(&store)?,
+            queues,
             rejection: None,
             outage: None,
             rejected: Cell::default(),
@@ -218,7 +223,23 @@ impl Context {
             matchtags: Matchtags::default(),
             effects: Vec::new(),
         };
+        cx.log_bad_rows(&bad);
         Ok((cx, writers))
+    }
+
+    /// Reads a value of the instance, which is left out if it is invalid.
+    pub(crate) fn read_meta<T>(&mut self, key: &MetaKey<T>) -> Result<Option<T>, StoreError> {
+        let mut meta = MetaReader::new(self.store());
+        let value = meta.read(key)?;
+        let bad = meta.bad;
+        self.log_bad_rows(&bad);
+        Ok(value)
+    }
+
+    fn log_bad_rows(&mut self, bad: &[BadRow]) {
+        for row in bad {
+            self.log_line(format!("store: {row}"));
+        }
     }
 
     /// The state of the handshake with the scheduler.
@@ -254,6 +275,9 @@ impl Context {
 
     /// Takes the effects in their order. `spare` becomes the next list.
     pub(crate) fn take_effects(&mut self, spare: Vec<Effect>) -> Vec<Effect> {
+        for row in self.storage.take_damaged() {
+            self.complain(row);
+        }
         std::mem::replace(&mut self.effects, spare)
     }
 
@@ -408,6 +432,11 @@ impl Context {
     pub(crate) fn remove_unused_ended(&mut self, after: i64, max: Option<u32>) -> Option<i64> {
         self.storage
             .run(|store| store.remove_unused_ended_jobs(after, max))
+    }
+
+    /// Removes the rows of ended jobs that may have a job.
+    pub(crate) fn remove_ended_rows_of(&mut self, id: JobId) {
+        self.storage.run(|store| store.remove_ended_rows_of(id));
     }
 
     /// A job in the store; `None` if there is none, or if it cannot be read.
@@ -850,6 +879,30 @@ fn inactive_record(stored: &JobRecord, spec: &Arc<Spec>) -> Option<Record> {
     record
         .ok()
         .filter(|record| record.state() == State::Inactive)
+}
+
+/// The epoch of an instance that has none: `now`, or so long before that the next id follows the greatest one.
+fn new_epoch(store: &Store, now: f64) -> Result<u64, StoreError> {
+    let last = store.ids_before(None, 1)?.first().copied();
+    let greatest = store.greatest_id().max(last.unwrap_or_default());
+    Ok(milliseconds(now).saturating_sub(greatest.milliseconds()))
+}
+
+/// The facts of an ended job for a start and sums of usage; `None` if it has not ended.
+pub(crate) fn ended_facts(record: &Record) -> Option<(EndedClass, EndedJob, JobUsage)> {
+    let class = EndedClass {
+        queue: record.spec().queue.as_deref().map(Arc::from),
+        result: record.result()? as u8,
+    };
+    let job = EndedJob {
+        id: record.id(),
+        spec: record.spec().key,
+        end: record.t_inactive(),
+        userid: record.userid(),
+        name_hash: hash_of(&record.name()),
+        t_submit: record.t_submit(),
+    };
+    Some((class, job, record.job_usage()))
 }
 
 /// Seconds since the epoch as whole milliseconds, rounded down; 0 before the epoch.

@@ -18,16 +18,16 @@ use penstock_flux::topic::exec_method;
 use penstock_flux::{Json, Payload, RequestError, StartingJob, TypedPayload};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
-use penstock_store::Store;
+use penstock_store::Error;
 use penstock_wire::Message;
 
 use crate::authorize;
 use crate::context::{Context, ExecService, ShrunkRanks};
 use crate::dialogue::{ExecInput, ExecState, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
-use crate::error::Error;
 use crate::event::Event;
 use crate::jobs::{ExecWriter, Job};
+use crate::meta::MetaKey;
 use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
@@ -45,8 +45,12 @@ struct Service {
     has_answered: bool,
 }
 
-/// The store's key for [`ExecPeer::journal`].
-const JOURNAL_META: &str = "exec_journal";
+/// See [`ExecPeer::journal`]; empty for none.
+pub(crate) const JOURNAL: MetaKey<String> = MetaKey {
+    name: "exec_journal",
+    parse: |text| Some(text.to_owned()),
+    expected: "a text",
+};
 
 /// Maximum number of start requests that are sent in one slice, and of those to a lost service that are ended in one.
 const STARTS_PER_SLICE: usize = 250;
@@ -186,7 +190,7 @@ impl ExecPeer {
             return;
         }
         self.journal = journal.filter(|_| self.unanswered == 0).cloned();
-        cx.store_meta(JOURNAL_META, self.journal.as_deref().unwrap_or_default());
+        cx.store_meta(JOURNAL.name, self.journal.as_deref().unwrap_or_default());
     }
 
     fn accept(&self, cx: &Context, request: Request<'_>) -> Result<Service, RequestError> {
@@ -257,10 +261,11 @@ impl ExecPeer {
     }
 
     /// Restores from the store what is known of the starts that were not answered.
-    pub(crate) fn restore(writer: ExecWriter, store: &Store) -> Result<Self, Error> {
-        let journal = store.meta(JOURNAL_META)?.filter(|text| !text.is_empty());
+    pub(crate) fn restore(writer: ExecWriter, cx: &mut Context) -> Result<Self, Error> {
+        let journal = cx.read_meta(&JOURNAL)?;
+        let journal = journal.filter(|text| !text.is_empty());
         Ok(Self {
-            unsent: store.unsent_starts()?.into_iter().collect(),
+            unsent: cx.store().unsent_starts()?.into_iter().collect(),
             journal: journal.map(Arc::from),
             ..Self::new(writer)
         })
@@ -270,7 +275,7 @@ impl ExecPeer {
     /// its end, and its record in that journal may be gone. Jobs that a service does not know are lost.
     pub(crate) fn forget_journal(&mut self, cx: &mut Context) {
         self.journal = None;
-        cx.store_meta(JOURNAL_META, "");
+        cx.store_meta(JOURNAL.name, "");
     }
 
     /// The mark in the store on a job's start.

@@ -12,7 +12,7 @@ use penstock_store::Store;
 use penstock_wire::Message;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Access, Context};
 use crate::effect::Effect;
 use crate::event::{Document, Event};
 use crate::jobs::{Jobs, Writers};
@@ -36,7 +36,9 @@ pub(crate) fn context(settings: Settings) -> Context {
         ..settings
     };
     let store = Store::in_memory().unwrap();
-    Context::open(store, settings, 1000.0).unwrap().0
+    Context::open(store, settings, 1000.0, Access::Writing)
+        .unwrap()
+        .0
 }
 
 /// Adds a job in state SCHED with priority 16.

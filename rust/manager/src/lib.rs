@@ -38,10 +38,10 @@ mod census;
 mod claims;
 mod context;
 mod effect;
-mod error;
 mod jobspec_cache;
 mod jobspecs;
 mod log;
+mod meta;
 mod policy;
 mod queues;
 mod reason;
@@ -79,11 +79,11 @@ mod update;
 #[cfg(test)]
 mod fixture;
 
-pub use error::Error;
 pub use manager::Manager;
+pub use penstock_store::Error;
 pub use router::roles;
 pub use settings::{
     ElasticLimits, ElasticSettings, ExecHello, JobVisibility, Limits, Queue, Quota, Settings,
     SettingsError,
 };
-pub use store_check::{JobProblem, ProblemEffect, check_jobs};
+pub use store_check::{JobProblem, ProblemEffect, check_jobs, check_meta};

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PurgeIdRequest, PurgeRequest, PurgeResponse};
 use penstock_jobspec::job_id::JobId;
+use penstock_store::Error;
 use penstock_wire::Message;
 
 use crate::census::{Census, end_of};
@@ -15,15 +16,20 @@ use crate::context::Context;
 use crate::depend::Dependencies;
 use crate::effect::Effect;
 use crate::ended::End;
-use crate::error::Error;
 use crate::event::EventTime;
 use crate::ingest::Submissions;
 use crate::jobspecs;
+use crate::meta::MetaKey;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
-/// The store's key for the greatest purged id, which must not be allotted again.
-const MAX_PURGED_META: &str = "max_purged";
+/// The greatest purged id, which must not be allotted again.
+pub(crate) const MAX_PURGED: MetaKey<JobId> = MetaKey {
+    name: "max_purged",
+    parse: |text| text.parse().ok().map(JobId::new),
+    expected: "a job id",
+};
+
 /// Seconds between two checks of the limits.
 const PURGE_INTERVAL_S: f64 = 1.0;
 /// Maximum number of jobs removed in one slice: half a millisecond's work if their ids are consecutive.
@@ -404,7 +410,7 @@ impl Purger {
         let greatest = cx.jobs.greatest_purged();
         if greatest > before {
             let greatest = greatest.get().to_string();
-            cx.store_meta(MAX_PURGED_META, &greatest);
+            cx.store_meta(MAX_PURGED.name, &greatest);
         }
         self.unswept += ids.len();
         let left = census.inactive().len();
@@ -539,13 +545,9 @@ fn inactive(cx: &mut Context, id: JobId) -> Result<End, RequestError> {
 
 /// Restores from the store which ids must not be allotted again.
 pub(crate) fn restore(cx: &mut Context) -> Result<(), Error> {
-    let Some(text) = cx.store().meta(MAX_PURGED_META)? else {
+    let Some(greatest) = cx.read_meta(&MAX_PURGED)? else {
         return Ok(());
     };
-    let greatest = text
-        .parse()
-        .map(JobId::new)
-        .map_err(|_| Error::corrupt(MAX_PURGED_META, &text, "a number"))?;
     cx.jobs.set_greatest_purged(greatest);
     cx.reserve_id(greatest);
     Ok(())

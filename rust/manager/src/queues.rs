@@ -6,15 +6,20 @@ use std::sync::Arc;
 use penstock_flux::job_manager::QueueStatusResponse;
 use penstock_flux::{RequestError, Text, urgency};
 use penstock_jobspec::job_id::JobId;
-use penstock_store::Store;
+use penstock_store::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::meta::{MetaKey, MetaReader};
 use crate::record::Record;
 use crate::storage::Storage;
 
-/// The store's key for the queues that are not in their default status.
-const QUEUES_META: &str = "queues";
+/// The queues that are not in their default status.
+pub(crate) const QUEUES: MetaKey<BTreeMap<String, QueueStatus>> = MetaKey {
+    name: "queues",
+    parse: |text| serde_json::from_str(text).ok(),
+    expected: "a JSON object with the status of each queue",
+};
+
 /// The key of the one queue of an instance that configures none.
 pub(crate) const ANONYMOUS_QUEUE: &str = "";
 
@@ -84,12 +89,10 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// Restores the queues from the store.
-    pub(crate) fn restore(store: &Store) -> Result<Self, Error> {
-        let Some(text) = store.meta(QUEUES_META)? else {
+    pub(crate) fn restore(meta: &mut MetaReader<'_>) -> Result<Self, Error> {
+        let Some(saved) = meta.read(&QUEUES)? else {
             return Ok(Self::default());
         };
-        let saved: BTreeMap<String, QueueStatus> = serde_json::from_str(&text)
-            .map_err(|error| Error::corrupt(QUEUES_META, &text, error))?;
         let mut queues = Self {
             live: saved.clone(),
             saved,
@@ -228,7 +231,7 @@ impl Queues {
     pub(crate) fn save(&self, storage: &mut Storage) {
         // A map of strings to plain structures always serialises.
         if let Ok(text) = serde_json::to_string(&self.saved) {
-            storage.run(|store| store.set_meta(QUEUES_META, &text));
+            storage.run(|store| store.set_meta(QUEUES.name, &text));
         }
     }
 }

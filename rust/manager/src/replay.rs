@@ -8,14 +8,13 @@ use penstock_flux::eventlog;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_store::{EndedClass, EndedJob, JobRecord, Jobs, Store};
+use penstock_store::{EndedClass, EndedJob, Error, JobRecord, Jobs, Store};
 
 use crate::census::{Census, Class};
-use crate::context::Context;
+use crate::context::{Access, Context};
 use crate::depend::Dependencies;
 use crate::dialogue::{AllocState, Dialogue, ExecState};
 use crate::elastic::Elastic;
-use crate::error::Error;
 use crate::event::{Event, EventTime};
 use crate::exec::ExecPeer;
 use crate::hooks::Hooks;
@@ -28,6 +27,7 @@ use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 use crate::state::{JobResult, State};
+use crate::store_check::find_wrong_submission;
 
 /// Why one job in the store cannot be restored.
 type RestoreFault = Box<dyn std::error::Error>;
@@ -40,13 +40,6 @@ const MAX_RESTORED_JOBSPECS: usize = 4096;
 
 /// The number of pending jobs resumed in one slice: some milliseconds' work.
 const RESUMED_JOBS_PER_SLICE: usize = 150;
-
-/// The use that a restored manager may make of its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    Reading,
-    Writing,
-}
 
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {
@@ -109,7 +102,7 @@ impl Restored {
     /// Restores what is in the store, and resumes the jobs that were active. A job that cannot be read
     /// is left out and named in the log.
     pub(crate) fn from_store(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let mut restored = Self::without_jobs(store, settings, now)?;
+        let mut restored = Self::without_jobs(store, settings, now, Access::Writing)?;
         let active = restored.restore_jobs(Access::Writing)?;
         restored.resume_jobs(&active)?;
         Ok(restored)
@@ -117,17 +110,22 @@ impl Restored {
 
     /// Restores what is in the store, and changes nothing.
     pub(crate) fn for_reading(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let mut restored = Self::without_jobs(store, settings, now)?;
+        let mut restored = Self::without_jobs(store, settings, now, Access::Reading)?;
         for id in restored.restore_jobs(Access::Reading)? {
             restored.restore_claim(id);
         }
         Ok(restored)
     }
 
-    fn without_jobs(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let (mut cx, writers) = Context::open(store, settings, now)?;
+    fn without_jobs(
+        store: Store,
+        settings: Settings,
+        now: f64,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let (mut cx, writers) = Context::open(store, settings, now, access)?;
         purge::restore(&mut cx)?;
-        let exec = ExecPeer::restore(writers.exec, cx.store())?;
+        let exec = ExecPeer::restore(writers.exec, &mut cx)?;
         Ok(Self {
             cx,
             scheduler: SchedulerPeer::new(writers.scheduler),
@@ -164,6 +162,14 @@ impl Restored {
             for (job, class) in read.ended.drain(..) {
                 self.restore_ended(&job, &class);
                 *evicted.entry(job.spec).or_default() += 1;
+            }
+            for id in read.stale.drain(..) {
+                let text =
+                    format!("store: job {id} is read from its events: it differs in `ended_jobs`");
+                self.cx.log_line(text);
+                if access == Access::Writing {
+                    self.cx.remove_ended_rows_of(id);
+                }
             }
             for damaged in read.damaged.drain(..) {
                 self.cx.log_line(format!("store: {damaged}"));
@@ -352,14 +358,12 @@ impl Restored {
         let elastic = &mut self.elastic;
         let observe = |event: &Event| elastic.replay(job.id, event);
         let eventlog = job.eventlog();
-        Ok(Record::replay(
-            job.id,
-            job.row.userid,
-            spec,
-            r.as_ref(),
-            &eventlog,
-            observe,
-        )?)
+        let (id, userid) = (job.id, job.row.userid);
+        let record = Record::replay(id, userid, spec, r.as_ref(), &eventlog, observe)?;
+        match find_wrong_submission(job, &record) {
+            Some(fault) => Err(fault.into()),
+            None => Ok(record),
+        }
     }
 
     /// Restores the claim of a job to its resources, if it has any.
@@ -399,7 +403,7 @@ impl Restored {
 
 /// Whether two jobs without resources have the same owner, jobspec and events.
 fn differs_by_id_alone(one: &JobRecord, other: &JobRecord) -> bool {
-    let facts = |job: &JobRecord| (job.row.userid, job.row.spec);
+    let facts = |job: &JobRecord| (job.row.userid, job.row.spec, job.row.t_submit.to_bits());
     let common = |job: &JobRecord| job.common_events.as_ref().map(Arc::as_ptr);
     facts(one) == facts(other)
         && one.row.r.is_none()

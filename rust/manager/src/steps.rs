@@ -4,10 +4,9 @@ use std::path::Path;
 
 use penstock_flux::{RequestError, eventlog};
 use penstock_jobspec::job_id::JobId;
-use penstock_store::Store;
+use penstock_store::{Error, Store};
 
 use crate::dialogue::{ExecState, Hook};
-use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;

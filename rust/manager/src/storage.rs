@@ -1,5 +1,6 @@
 //! The store, with failures that the next commit reports.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -13,6 +14,8 @@ use penstock_store::{Error, Store};
 pub(crate) struct Storage {
     store: Store,
     failure: OnceLock<Error>,
+    /// For the log: rows that could not be read.
+    damaged: RefCell<Vec<String>>,
     commits: u64,
 }
 
@@ -21,6 +24,7 @@ impl Storage {
         Self {
             store,
             failure: OnceLock::new(),
+            damaged: RefCell::default(),
             commits: 0,
         }
     }
@@ -34,12 +38,21 @@ impl Storage {
         self.try_run(operation).unwrap_or_default()
     }
 
-    /// Reads in the open transaction.
+    /// Reads in the open transaction. A row that cannot be read is absent: a commit could not change that.
     pub(crate) fn read<T: Default>(&self, operation: impl FnOnce(&Store) -> Result<T, Error>) -> T {
         operation(&self.store).unwrap_or_else(|error| {
-            self.fail(error);
+            if error.is_damaged() {
+                self.damaged.borrow_mut().push(error.to_string());
+            } else {
+                self.fail(error);
+            }
             T::default()
         })
+    }
+
+    /// Takes the rows that could not be read, for the log.
+    pub(crate) fn take_damaged(&self) -> Vec<String> {
+        self.damaged.take()
     }
 
     /// Keeps the first failure for the next commit.

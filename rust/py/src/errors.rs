@@ -220,15 +220,6 @@ impl ToException for penstock_store::Error {
     }
 }
 
-impl ToException for penstock_manager::Error {
-    fn to_exception(&self, py: Python<'_>) -> PyErr {
-        match self.store() {
-            Some(error) => error.to_exception(py),
-            None => StoreError::new_err(self.to_string()),
-        }
-    }
-}
-
 impl ToException for penstock_manager::SettingsError {
     fn to_exception(&self, _: Python<'_>) -> PyErr {
         ConfigError::new_err(("job manager", vec![self.to_string()]))

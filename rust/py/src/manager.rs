@@ -98,7 +98,7 @@ impl JobManager {
                 penstock_manager::Manager::open(store, settings, now)
             })?;
             self.manager.clear_poison();
-            Ok::<_, penstock_manager::Error>(())
+            Ok::<_, penstock_store::Error>(())
         });
         rebuilt.map_err(raised)
     }
@@ -123,7 +123,7 @@ impl JobManager {
             let store = manager.reopen_store_for_reading(path)?;
             *manager = penstock_manager::Manager::open_for_reading(store, settings, now, outage)?;
             self.manager.clear_poison();
-            Ok::<_, penstock_manager::Error>(())
+            Ok::<_, penstock_store::Error>(())
         });
         opened.map_err(raised)
     }
@@ -291,7 +291,8 @@ impl JobManager {
 
     fn resource_events(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let events = self.with(py, |manager| manager.store().resource_events())?;
-        events.map_err(raised)
+        let events = events.map_err(raised)?;
+        Ok(events.into_iter().map(|(_, line)| line).collect())
     }
 }
 

@@ -49,7 +49,7 @@ fn perform(
             Effect::ReadEvents(request) => {
                 let events = manager.lock().map_err(Error::store).and_then(|manager| {
                     let events = manager.store().resource_events();
-                    events.map_err(Error::store)
+                    events.map(lines).map_err(Error::store)
                 });
                 module.respond_events(&request, events);
             }
@@ -74,6 +74,11 @@ fn perform(
         }
     }
     Ok((messages, log))
+}
+
+/// The lines of events that are read with their rows.
+fn lines(events: Vec<(i64, String)>) -> Vec<String> {
+    events.into_iter().map(|(_, line)| line).collect()
 }
 
 /// Performs the effects of a call, and those that follow from them.
@@ -139,7 +144,7 @@ impl ResourceModule {
         let executable = executable.map(|ranks| ranks.get().snapshot(py));
         let module = py.detach(|| {
             let events = jobs.lock()?.store().resource_events().map_err(raised)?;
-            let eventlog = events.iter().map(String::as_str);
+            let eventlog = events.iter().map(|(row, line)| (*row, line.as_str()));
             let config = config(exclude, properties);
             penstock_resource::ResourceModule::new(base, config, executable, eventlog, now)
                 .map_err(raised)

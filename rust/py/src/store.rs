@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use penstock_manager::{JobProblem, ProblemEffect, check_jobs};
+use penstock_manager::{JobProblem, ProblemEffect, check_jobs, check_meta};
 use penstock_store::maintenance::{self, Replacement};
-use penstock_store::{Error, Store};
+use penstock_store::{BadRow, Error, Store};
 use pyo3::prelude::*;
 
 use crate::errors::raised;
@@ -17,8 +17,12 @@ type Replaced = (Option<PathBuf>, Vec<String>);
 fn check_store(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     let problems = py.detach(|| {
         let mut problems = maintenance::check(&path)?;
-        match Store::open_reader(&path).and_then(|store| check_jobs(&store)) {
-            Ok(found) => problems.extend(found.iter().map(describe)),
+        let read = |store: Store| Ok((bad_values(&store)?, check_jobs(&store)?));
+        match Store::open_reader(&path).and_then(read) {
+            Ok((rows, jobs)) => {
+                problems.extend(rows.iter().map(BadRow::to_string));
+                problems.extend(jobs.iter().map(describe));
+            }
             // The check has found the reason, too.
             Err(_) if !problems.is_empty() => {}
             Err(error) => problems.push(error.to_string()),
@@ -28,11 +32,27 @@ fn check_store(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     problems.map_err(raised)
 }
 
+/// The rows that a start leaves out for their texts, but for those of jobs.
+fn bad_values(store: &Store) -> Result<Vec<BadRow>, Error> {
+    let mut bad = check_meta(store)?;
+    for (seq, line) in store.resource_events()? {
+        let event = penstock_resource::Event::from_json(&line);
+        bad.extend(
+            event
+                .err()
+                .map(|error| BadRow::of_resource_event(seq, error)),
+        );
+    }
+    Ok(bad)
+}
+
 fn describe(problem: &JobProblem) -> String {
     let JobProblem { id, reason, effect } = problem;
     match effect {
         ProblemEffect::LeftOut => format!("job {id} is left out: {reason}"),
-        ProblemEffect::WithoutResources => format!("job {id}: {reason}"),
+        ProblemEffect::WithoutResources | ProblemEffect::WrongFacts => {
+            format!("job {id}: {reason}")
+        }
     }
 }
 
@@ -71,9 +91,15 @@ fn restore_store(py: Python<'_>, path: PathBuf, backup: Option<PathBuf>) -> PyRe
 fn repair_store(py: Python<'_>, path: PathBuf) -> PyResult<Replaced> {
     let replacement = py.detach(|| {
         let mut salvage = maintenance::salvage(&path)?;
+        for row in bad_values(salvage.store())? {
+            salvage.leave_out_row(&row)?;
+        }
         for JobProblem { id, reason, effect } in check_jobs(salvage.store())? {
-            if effect == ProblemEffect::LeftOut {
-                salvage.leave_out(id, &reason)?;
+            match effect {
+                ProblemEffect::LeftOut => salvage.leave_out(id, &reason)?,
+                ProblemEffect::WithoutResources => salvage.leave_out_r(id, &reason)?,
+                // The next start makes these again.
+                ProblemEffect::WrongFacts => {}
             }
         }
         salvage.install()

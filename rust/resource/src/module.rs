@@ -156,27 +156,47 @@ pub struct ResourceModule {
     log: Vec<String>,
 }
 
+/// Applies an event of the eventlog; an invalid one changes nothing.
+fn replay(ledger: &mut Ledger, line: &str) -> Result<(), Error> {
+    if let Some(event) = Event::from_json(line)? {
+        let mut next = ledger.clone();
+        next.apply(&event)?;
+        *ledger = next;
+    }
+    Ok(())
+}
+
+/// The events of the eventlog as JSON, without those that are left out at a start.
+fn read_events(lines: &[String]) -> Vec<Map<String, Value>> {
+    let valid = lines.iter().filter(|line| Event::from_json(line).is_ok());
+    valid
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
 impl ResourceModule {
-    /// Creates the module of an instance that was started with `base` at the time `now`, and replays its eventlog. Jobs can
+    /// Creates the module of an instance that was started with `base` at the time `now`, and replays its eventlog, whose lines
+    /// have the numbers of their rows in the store. An invalid one is left out, and named in the log. Jobs can
     /// be executed on the ranks `executable`; `None` for any.
     ///
     /// # Errors
     ///
-    /// The configuration names hosts that never were, an event is malformed, the inventory cannot be restored, or it
-    /// has ranks on which no jobs can be executed.
+    /// The configuration names hosts that never were, or the inventory has ranks on which no jobs can be executed.
     pub fn new<'a>(
         base: Arc<ResourceSet>,
         config: Config,
         executable: Option<IdSet>,
-        eventlog: impl IntoIterator<Item = &'a str>,
+        eventlog: impl IntoIterator<Item = (i64, &'a str)>,
         now: f64,
     ) -> Result<Self, Error> {
         let mut ledger = Ledger::new(base, config)?;
-        let mut events = 0;
-        for line in eventlog {
+        let (mut events, mut log) = (0, Vec::new());
+        for (row, line) in eventlog {
             events += 1;
-            if let Some(event) = Event::from_json(line)? {
-                ledger.apply(&event)?;
+            if let Err(error) = replay(&mut ledger, line) {
+                log.push(format!(
+                    "store: row {row} of `resource_events` is left out: {error}"
+                ));
             }
         }
         ledger.check()?;
@@ -200,7 +220,7 @@ impl ResourceModule {
             responses: Vec::new(),
             changed: false,
             inventory_changed: true,
-            log: Vec::new(),
+            log,
         })
     }
 
@@ -745,9 +765,7 @@ impl ResourceModule {
 
     /// Sends the events so far, then an empty response, then each further event.
     fn open_journal(&mut self, request: &Message, events: Result<Vec<String>, Error>) -> Handled {
-        let events = events?;
-        let events = events.iter().map(|line| serde_json::from_str(line));
-        let events: Vec<_> = events.collect::<Result<_, _>>().map_err(Error::store)?;
+        let events = read_events(&events?);
         let timestamp = |event: &Map<String, Value>| {
             let time = event.get("timestamp").and_then(Value::as_f64);
             time.unwrap_or_default()
@@ -795,10 +813,7 @@ impl ResourceModule {
 
     fn history(&self, request: &Message, events: Result<Vec<String>, Error>) -> Handled {
         let HistoryRequest { targets } = request.read_request()?;
-        let events = events?;
-        let events = events.iter().map(|line| serde_json::from_str(line));
-        let mut events: Vec<Map<String, Value>> =
-            events.collect::<Result<_, _>>().map_err(Error::store)?;
+        let mut events = read_events(&events?);
         if let Some(targets) = targets {
             self.select(&mut events, &targets)?;
         }

@@ -77,7 +77,7 @@ impl Bench {
     }
 
     fn over(instance: Instance, count: u32) -> Self {
-        let lines = instance.events.iter().map(String::as_str);
+        let lines = (1..).zip(instance.events.iter().map(String::as_str));
         let base = Arc::new(nodes(count));
         let executable = Some((0..=98).into()).filter(|_| count < 99);
         let service = ResourceModule::new(base, Config::default(), executable, lines, 0.5).unwrap();
@@ -577,6 +577,30 @@ fn targets_are_offline_when_their_last_monitor_ends() {
         again.rpc("groups.get", &json!({"name": "broker.online"})).1["members"],
         "0-3"
     );
+}
+
+#[test]
+fn invalid_events_of_the_eventlog_are_left_out_and_named() {
+    let mut bench = Bench::new(4);
+    bench.rpc("resource.drain", &json!({"targets": "1", "reason": "test"}));
+    let mut instance = bench.instance;
+    let valid = instance.events.len();
+    for line in [
+        "garbage",
+        r#"{"timestamp":1.0,"name":"drain","context":{}}"#,
+    ] {
+        instance.events.insert(0, line.to_owned());
+    }
+    let mut again = Bench::over(instance, 4);
+    again.settle();
+    let named = again.instance.log.iter();
+    let named = named.filter(|line| line.contains("of `resource_events` is left out: "));
+    assert_eq!(named.count(), 2, "{:?}", again.instance.log);
+    assert!(again.instance.log[0].starts_with("store: row 1 "));
+    assert!(again.status()["drain"].to_string().contains("test"));
+    let (_, history) = again.rpc("resource.history", &json!({}));
+    let events = history["events"].as_array().unwrap();
+    assert_eq!(events.len(), valid, "{events:?}");
 }
 
 #[test]

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, OptionalExtension};
 
+use crate::error::Error;
+use crate::tables::greatest_id;
+
 /// The greatest `seq` of a row, and so the number of searches for a job's events.
 const MAX_SEQ: u32 = 63;
 
@@ -18,6 +21,16 @@ const MIN_JOBS: u64 = 8;
 
 /// The text before the timestamp of a line (RFC 18).
 const TIMESTAMP: &str = "{\"timestamp\":";
+
+/// The condition of rows whose range ends after the last job.
+macro_rules! is_too_long {
+    () => {
+        concat!(
+            "typeof(last) = 'integer' AND typeof(first) = 'integer' AND typeof(seq) = 'integer' AND last > ",
+            greatest_id!()
+        )
+    };
+}
 
 /// Sets the first lines of the jobs with ids from the first to the second parameter.
 pub(crate) const SET_FIRST: &str =
@@ -35,7 +48,8 @@ pub(crate) const DELETE_UNUSED: &str = "DELETE FROM common_events WHERE seq = ?3
 
 /// The row of a `seq` that has an id in its range. The lines of another one are not read.
 const SELECT: &str = "SELECT first, last, step, lines FROM \
-     (SELECT * FROM common_events WHERE seq = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1) WHERE last >= ?2";
+     (SELECT * FROM common_events WHERE seq = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1) \
+     WHERE last >= ?2 AND typeof(last) = 'integer'";
 
 /// The first id of the row of a `seq` that follows an id.
 const SELECT_NEXT: &str = "SELECT min(first) FROM common_events WHERE seq = ? AND first > ?";
@@ -194,10 +208,42 @@ impl CommonRow {
     }
 }
 
+/// Ends ranges of ids at the greatest id of a job: later jobs do not share their lines. Returns a warning for each.
+pub(crate) fn cut_ranges(connection: &Connection) -> Result<Vec<String>, Error> {
+    let cut = || {
+        let sql = concat!(
+            "SELECT seq, first FROM common_events WHERE ",
+            is_too_long!()
+        );
+        let mut statement = connection.prepare(sql)?;
+        let warning = |row: &rusqlite::Row<'_>| {
+            let (seq, first): (i64, i64) = (row.get(0)?, row.get(1)?);
+            Ok(format!(
+                "row {seq},{first} of `common_events` ends at the last job: `last` is greater than all ids of jobs"
+            ))
+        };
+        let warnings: Vec<String> = statement
+            .query_map([], warning)?
+            .collect::<Result<_, _>>()?;
+        if !warnings.is_empty() {
+            let sql = concat!(
+                "UPDATE common_events SET last = ",
+                greatest_id!(),
+                " WHERE ",
+                is_too_long!()
+            );
+            connection.execute(sql, [])?;
+        }
+        Ok(warnings)
+    };
+    cut().map_err(|error: rusqlite::Error| Error::new("cannot prepare the database", &error))
+}
+
 /// Each `seq` of which there are rows, in order.
 pub(crate) fn seqs(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
     let mut seqs = Vec::new();
-    let query = "SELECT min(seq) FROM common_events WHERE seq > ?";
+    let query = "SELECT min(seq) FROM common_events \
+                 WHERE seq > ? AND seq <= 4294967295 AND typeof(seq) = 'integer'";
     let mut statement = connection.prepare_cached(query)?;
     let mut last = -1;
     while let Some(seq) = statement.query_row([last], |row| row.get::<_, Option<i64>>(0))? {

@@ -15,7 +15,7 @@ use crate::file::require_file;
 use crate::generation::{self, Counter, Files, Progress};
 use crate::log_space::LogSpace;
 use crate::schema::{self, OldLog, Synchronous};
-use crate::{old_log, space};
+use crate::{common_events, old_log, space};
 
 /// With `synchronous=normal`: the number of commits after which the log is copied into the database, which makes them
 /// survive a power failure.
@@ -72,7 +72,8 @@ impl Database {
         if let Some(known) = known {
             let warning = known.check(&database.progress, path)?;
             database.warnings.extend(warning);
-            database.progress.greatest_id = database.progress.greatest_id.max(known.greatest_id);
+            let warning = database.progress.correct_greatest_id(&known);
+            database.warnings.extend(warning);
             database.progress.durable = known.durable;
         } else {
             if database.progress.generation > 0 {
@@ -152,6 +153,9 @@ impl Database {
         let old_log = schema::prepare(&connection, synchronous)?;
         let mut database = Self::with(connection, synchronous)?;
         database.old_log = old_log;
+        if old_log == OldLog::Adopted {
+            database.warnings = common_events::cut_ranges(&database.connection)?;
+        }
         Ok(database)
     }
 
@@ -477,7 +481,7 @@ pub(crate) fn read_progress(connection: &Connection) -> Result<Progress, Error> 
     let read = |row: &rusqlite::Row<'_>| {
         Ok(Progress {
             identity: row.get(0)?,
-            generation: row.get::<_, i64>(1)?.cast_unsigned(),
+            generation: read_generation(row)?,
             durable: 0,
             greatest_id: JobId::new(row.get::<_, i64>(2)?.cast_unsigned()),
         })
@@ -488,7 +492,16 @@ pub(crate) fn read_progress(connection: &Connection) -> Result<Progress, Error> 
             [],
             read,
         )
-        .map_err(|error| Error::new("cannot read the generation", &error))
+        .map_err(|error| Error::damaged_head(&error))
+}
+
+/// The number of the last commit, which leaves room for many more.
+fn read_generation(row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
+    let generation: i64 = row.get(1)?;
+    let valid = u64::try_from(generation).ok();
+    valid
+        .filter(|valid| *valid < u64::MAX >> 2)
+        .ok_or(rusqlite::Error::IntegralValueOutOfRange(1, generation))
 }
 
 /// Opens a second connection to an open database, which copies the log.

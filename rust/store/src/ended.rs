@@ -24,8 +24,11 @@ pub(crate) const SELECT_LAST_OF: &str =
 pub(crate) const DELETE_UNUSED: &str = "DELETE FROM ended_jobs \
      WHERE seq > ? AND seq <= ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)";
 
+/// Removes the rows with an id in their range.
+pub(crate) const DELETE_ROWS_OF: &str = "DELETE FROM ended_jobs WHERE ? BETWEEN first AND last";
+
 /// The size of a job in a row, in bytes.
-const JOB_BYTES: usize = 64;
+pub(crate) const JOB_BYTES: usize = 64;
 
 /// An ended job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,6 +159,7 @@ impl EndedJobs {
     }
 }
 
+/// A job of a row; `None` if it has invalid times.
 fn decode(bytes: &[u8]) -> Option<(EndedJob, JobUsage)> {
     let mut words = bytes
         .chunks_exact(8)
@@ -177,7 +181,10 @@ fn decode(bytes: &[u8]) -> Option<(EndedJob, JobUsage)> {
         cores: low(nodes_and_cores >> 32)?,
         gpus: low(user_and_gpus >> 32)?,
     };
-    Some((job, usage))
+    let is_valid = [job.end, job.t_submit, usage.begin]
+        .into_iter()
+        .all(f64::is_finite);
+    is_valid.then_some((job, usage))
 }
 
 /// The lower half of a word.

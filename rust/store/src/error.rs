@@ -106,6 +106,16 @@ impl Error {
         }
     }
 
+    /// A database whose row about itself is not found, or is damaged: whether it went back in time is unknown.
+    pub(crate) fn damaged_head(source: &rusqlite::Error) -> Self {
+        let error = Self::new("cannot read row 1 of `store`", source);
+        if error.is_damaged() || *source == rusqlite::Error::QueryReturnedNoRows {
+            let text = format!("{}\nhint: {REPAIR_ADVICE}", error.text);
+            return Self { text, ..error };
+        }
+        error
+    }
+
     /// A database of which nothing can be saved.
     pub(crate) fn beyond_repair(path: &Path, source: &rusqlite::Error) -> Self {
         Self {

@@ -80,6 +80,22 @@ impl Progress {
             )
         }))
     }
+
+    /// Corrects the greatest id by the counter: after the same commit both have the same. Returns a warning if the database
+    /// had another one.
+    pub(crate) fn correct_greatest_id(&mut self, counter: &Self) -> Option<String> {
+        let (found, expected) = (self.greatest_id, counter.greatest_id);
+        self.greatest_id = found.max(expected);
+        if self.generation != counter.generation || found == expected {
+            return None;
+        }
+        self.greatest_id = expected;
+        Some(format!(
+            "row 1 of `store`: `greatest_id` is {}, expected {}",
+            found.get(),
+            expected.get()
+        ))
+    }
 }
 
 /// The advice for a database that went back in time.

@@ -20,6 +20,7 @@
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
 
+mod bad_rows;
 mod checkpoint;
 mod common_events;
 mod database;
@@ -38,6 +39,7 @@ mod resource_events;
 mod schema;
 mod space;
 mod submissions;
+mod tables;
 
 use std::io;
 use std::path::Path;
@@ -57,9 +59,10 @@ pub use records::{JobRecord, JobRow, Jobs};
 pub use schema::Synchronous;
 pub use space::Space;
 pub use submissions::Submission;
+pub use tables::BadRow;
 
 /// The key of `meta` with the reason why the database has taken the place of another one.
-const REPLACED_META: &str = "replaced";
+pub const REPLACED_META: &str = "replaced";
 
 /// The tables of one instance.
 #[derive(Debug)]
@@ -204,8 +207,11 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn replaced(&self) -> Result<Option<String>, Error> {
-        let reason = self.meta(REPLACED_META)?;
-        Ok(reason.filter(|reason| !reason.is_empty()))
+        match self.meta(REPLACED_META) {
+            // A job may run twice if it has and that is not known.
+            Err(error) if error.is_damaged() => Ok(Some(error.to_string())),
+            reason => Ok(reason?.filter(|reason| !reason.is_empty())),
+        }
     }
 
     /// Forgets that the database has taken the place of another one.
@@ -270,6 +276,22 @@ impl Store {
             "SELECT value FROM meta WHERE key = ?",
             [key],
         )
+    }
+
+    /// The keys of the values of the instance itself that are texts.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn meta_keys(&self) -> Result<Vec<String>, Error> {
+        let connection = self.database.connection();
+        let keys = connection
+            .prepare_cached("SELECT key FROM meta ORDER BY key")
+            .and_then(|mut statement| {
+                let keys = statement.query_map([], |row| Ok(row.get(0).ok()))?;
+                keys.filter_map(Result::transpose).collect()
+            });
+        keys.map_err(|source| Error::new("cannot read meta", &source))
     }
 
     /// Sets a value of the instance itself.
@@ -693,6 +715,18 @@ impl Store {
     pub fn ended_rows(&self, after: i64, max: u32) -> Result<Vec<EndedRow>, Error> {
         EndedRow::read(self.database.connection(), after, max)
             .map_err(|error| Error::new("cannot read the ended jobs", &error))
+    }
+
+    /// Removes the rows of ended jobs that may have a job.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn remove_ended_rows_of(&mut self, id: JobId) -> Result<(), Error> {
+        let what = "cannot remove ended jobs";
+        self.database
+            .write(what, ended::DELETE_ROWS_OF, [key(id)])
+            .map(drop)
     }
 
     /// Removes what was stored of ended jobs that were removed, from the rows after one: all of them, or the next `max`.

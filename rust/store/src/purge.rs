@@ -56,7 +56,7 @@ impl Store {
     pub fn purged_jobs(&self) -> Result<Vec<JobId>, Error> {
         self.job_ids(
             "cannot read the purged jobs",
-            "SELECT job FROM purged_jobs ORDER BY job",
+            "SELECT job FROM purged_jobs WHERE job NOT IN (SELECT id FROM jobs) ORDER BY job",
         )
     }
 

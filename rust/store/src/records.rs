@@ -1,8 +1,10 @@
 //! Jobs as the store has them, and the listing of many that a start reads.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_jobspec::job_id::JobId;
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::common_events::CommonEvents;
@@ -23,12 +25,26 @@ pub struct JobRow {
     pub r: Option<String>,
 }
 
+/// A finite number.
+fn finite(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<f64> {
+    let number: f64 = row.get(column)?;
+    if number.is_finite() {
+        return Ok(number);
+    }
+    let text = format!("expected a finite number, not {number}");
+    Err(rusqlite::Error::FromSqlConversionFailure(
+        column,
+        Type::Real,
+        text.into(),
+    ))
+}
+
 impl JobRow {
     /// The row, from a statement whose first columns are `userid`, `t_submit`, `spec` and `r`.
     fn new(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             userid: row.get(0)?,
-            t_submit: row.get(1)?,
+            t_submit: finite(row, 1)?,
             spec: row.get(2)?,
             r: row.get(3)?,
         })
@@ -71,6 +87,8 @@ pub struct Jobs {
     pub records: Vec<JobRecord>,
     /// The [ended jobs](crate::Store::ended_jobs) between them, whose eventlogs were not read.
     pub ended: Vec<(EndedJob, EndedClass)>,
+    /// The jobs between them that are ended jobs with other facts than in their rows: their eventlogs were read.
+    pub stale: Vec<JobId>,
     /// The last job that was read, if there may be later ones.
     pub last: Option<JobId>,
     /// For the log: the rows that cannot be read, and why.
@@ -104,7 +122,16 @@ pub(crate) fn read(
     let mut rows = statement.query([after]).map_err(wrap)?;
     while let Some(row) = rows.next().map_err(wrap)? {
         let id: i64 = row.get(4).map_err(wrap)?;
-        if let Some(found) = ended.find(JobId::new(id.cast_unsigned())) {
+        let found = ended.find(JobId::new(id.cast_unsigned()));
+        let (found, stale) = found.map_or((None, None), |found| {
+            if is_of(&found.0, row) {
+                (Some(found), None)
+            } else {
+                (None, Some(found.0.id))
+            }
+        });
+        jobs.stale.extend(stale);
+        if let Some(found) = found {
             are_logs_behind = true;
             jobs.ended.push(found);
             if jobs.records.len() + jobs.ended.len() >= max {
@@ -122,7 +149,7 @@ pub(crate) fn read(
         while let Some(found) = next.take_if(|found| found.job <= id) {
             if found.job == id {
                 events = events.and_then(|mut events: Vec<_>| {
-                    events.push((found.seq, found.lines?));
+                    events.push((found.seq?, found.lines?));
                     Ok(events)
                 });
             }
@@ -130,12 +157,13 @@ pub(crate) fn read(
         }
         let events = events.and_then(|own| Ok(Eventlog::new(common.of(id)?, own)));
         let read = events.and_then(|events| {
-            let is_whole = events.begins_at_0;
-            Ok((record(id, row, events)?, is_whole))
+            let gap = events.gap;
+            Ok((record(id, row, events)?, gap))
         });
         let fault = match read {
-            Ok((_, false)) => "its first events are missing".to_owned(),
-            Ok((record, true)) => {
+            Ok((_, Some(0))) => "its first events are missing".to_owned(),
+            Ok((_, Some(gap))) => format!("the event after its first {gap} ones is missing"),
+            Ok((record, None)) => {
                 jobs.records.push(record);
                 if jobs.records.len() + jobs.ended.len() >= max {
                     jobs.last = Some(JobId::new(id.cast_unsigned()));
@@ -151,10 +179,18 @@ pub(crate) fn read(
     Ok(jobs)
 }
 
+/// Whether an ended job has the user and the jobspec of a job's row.
+fn is_of(ended: &EndedJob, row: &rusqlite::Row<'_>) -> bool {
+    // Without R, which is long.
+    finite(row, 1).is_ok()
+        && row.get(0).is_ok_and(|userid: u32| userid == ended.userid)
+        && row.get(2).is_ok_and(|spec: i64| spec == ended.spec)
+}
+
 /// A row of an eventlog.
 struct EventRow {
     job: i64,
-    seq: i64,
+    seq: rusqlite::Result<u32>,
     lines: rusqlite::Result<String>,
 }
 
@@ -167,8 +203,7 @@ fn next_lines(
     while let Some(row) = logs.next().map_err(|error| Error::new(what, &error))? {
         match row.get(0) {
             Ok(job) => {
-                let seq = row.get(2).unwrap_or_default();
-                let lines = row.get(1);
+                let (seq, lines) = (row.get(2), row.get(1));
                 return Ok(Some(EventRow { job, seq, lines }));
             }
             Err(error) => damaged.push(Error::new("events are left out", &error).to_string()),
@@ -183,40 +218,52 @@ pub(crate) struct Eventlog {
     common: Option<Arc<str>>,
     /// The others.
     own: String,
-    /// Whether there are none before the first ones that were read.
-    begins_at_0: bool,
+    /// The number of the first event that is missing before others.
+    gap: Option<usize>,
 }
 
 impl Eventlog {
-    /// Joins shared lines and a job's own ones, each with its `seq` and in their order.
+    /// Joins shared lines and a job's own ones, each with its `seq` and in their order. A row of shared lines is not that of a
+    /// job with its own lines at the same `seq`.
     pub(crate) fn new(
         shared: impl Iterator<Item = (i64, Arc<str>)>,
-        own: Vec<(i64, String)>,
+        own: Vec<(u32, String)>,
     ) -> Self {
-        let mut shared = shared.peekable();
+        let is_own = |seq: i64| {
+            own.binary_search_by_key(&seq, |(seq, _)| i64::from(*seq))
+                .is_ok()
+        };
+        let shared: Vec<_> = shared.filter(|(seq, _)| !is_own(*seq)).collect();
+        let mut shared = shared.into_iter().peekable();
         let common = shared.next_if(|(seq, _)| *seq == 0).map(|(_, lines)| lines);
-        let mut lines = String::new();
-        let mut first_seq = None;
-        for (seq, own) in own {
-            while let Some((seq, shared)) = shared.next_if(|(shared, _)| *shared < seq) {
-                first_seq.get_or_insert(seq);
-                lines.push_str(&shared);
-            }
-            first_seq.get_or_insert(seq);
-            if lines.is_empty() {
-                lines = own;
-            } else {
-                lines.push_str(&own);
-            }
-        }
-        for (seq, shared) in shared {
-            first_seq.get_or_insert(seq);
-            lines.push_str(&shared);
-        }
-        Self {
-            begins_at_0: common.is_some() || first_seq.is_none_or(|seq| seq <= 0),
+        let mut log = Self {
             common,
-            own: lines,
+            own: String::new(),
+            gap: None,
+        };
+        let mut count = count(log.common.as_deref().unwrap_or_default());
+        for (seq, own) in own {
+            while let Some((seq, lines)) = shared.next_if(|(shared, _)| *shared < i64::from(seq)) {
+                log.add(seq, &mut count, Cow::Borrowed(&lines));
+            }
+            log.add(i64::from(seq), &mut count, Cow::Owned(own));
+        }
+        for (seq, lines) in shared {
+            log.add(seq, &mut count, Cow::Borrowed(&lines));
+        }
+        log
+    }
+
+    /// Adds the lines from the event `seq` on, after a number of events.
+    fn add(&mut self, seq: i64, count: &mut usize, lines: Cow<'_, str>) {
+        if self.gap.is_none() && i64::try_from(*count) != Ok(seq) {
+            self.gap = Some(*count);
+        }
+        *count += self::count(&lines);
+        if self.own.is_empty() {
+            self.own = lines.into_owned();
+        } else {
+            self.own.push_str(&lines);
         }
     }
 
@@ -227,6 +274,11 @@ impl Eventlog {
             None => self.own,
         }
     }
+}
+
+/// The number of lines.
+fn count(lines: &str) -> usize {
+    lines.bytes().filter(|byte| *byte == b'\n').count()
 }
 
 /// A job's record.

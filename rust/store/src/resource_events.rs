@@ -18,21 +18,27 @@ impl Store {
             .map(drop)
     }
 
-    /// The events of the resource service, the oldest first.
+    /// The events of the resource service, the oldest first, each with the number of its row. One that is not a text is one
+    /// that is not an event either.
     ///
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn resource_events(&self) -> Result<Vec<String>, Error> {
-        let wrap = |source: rusqlite::Error| Error::new("cannot read resource events", &source);
-        let mut statement = self
-            .database
-            .connection()
-            .prepare("SELECT line FROM resource_events ORDER BY seq")
-            .map_err(wrap)?;
-        let lines = statement
-            .query_map([], |row| row.get(0))
-            .and_then(Iterator::collect);
-        lines.map_err(wrap)
+    pub fn resource_events(&self) -> Result<Vec<(i64, String)>, Error> {
+        let read = || {
+            let sql = "SELECT seq, CAST(line AS BLOB) FROM resource_events ORDER BY seq";
+            let mut statement = self.database.connection().prepare(sql)?;
+            let event = |row: &rusqlite::Row<'_>| {
+                let line: Vec<u8> = row.get(1)?;
+                let line = String::from_utf8(line);
+                let line = line
+                    .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+                Ok((row.get(0)?, line))
+            };
+            statement
+                .query_map([], event)?
+                .collect::<rusqlite::Result<_>>()
+        };
+        read().map_err(|source| Error::new("cannot read resource events", &source))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use crate::tables::IS_BAD_OPEN_SUBMISSION;
 use crate::{Error, checkpoint, old_log};
 
 /// When a commit is durable.
@@ -144,7 +145,6 @@ DELETE FROM ended_jobs;
 
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.
 const DISCARD_OPEN_SUBMISSIONS: &str = "
-BEGIN IMMEDIATE;
 DELETE FROM events WHERE job IN
     (SELECT id FROM open_submissions CROSS JOIN jobs ON id BETWEEN first AND last);
 DELETE FROM jobs WHERE id IN
@@ -249,13 +249,14 @@ fn discard_open_submissions(connection: &Connection) -> Result<(), Error> {
     if !has_open_submissions(connection)? {
         return Ok(());
     }
-    connection
-        .execute_batch(DISCARD_OPEN_SUBMISSIONS)
-        .map_err(|error| {
-            // Without a transaction there is nothing to undo. The caller drops the connection.
-            let _ = connection.execute_batch("ROLLBACK");
-            wrap(error)
-        })
+    let script = format!(
+        "BEGIN IMMEDIATE; DELETE FROM open_submissions WHERE {IS_BAD_OPEN_SUBMISSION}; {DISCARD_OPEN_SUBMISSIONS}"
+    );
+    connection.execute_batch(&script).map_err(|error| {
+        // Without a transaction there is nothing to undo. The caller drops the connection.
+        let _ = connection.execute_batch("ROLLBACK");
+        wrap(error)
+    })
 }
 
 /// Brings the tables to the format of this program, in one transaction.

@@ -367,8 +367,10 @@ fn store_with_shared_events() -> (Store, BTreeMap<u64, String>) {
         store.add_job(job(id), 1000, 1.5, spec).unwrap();
         expected.insert(id, "a\nb\n".to_owned());
     }
-    store.append_events(job(11), 2, "own\n").unwrap();
-    expected.get_mut(&11).unwrap().push_str("own\n");
+    for id in [11].into_iter().chain(30..=39) {
+        store.append_events(job(id), 2, "own\n").unwrap();
+        expected.get_mut(&id).unwrap().push_str("own\n");
+    }
     let ids = (2..=4).chain(10..=39);
     let events = ids.map(|id| {
         let seq = if id == 11 || id > 29 { 3 } else { 2 };
@@ -484,6 +486,44 @@ fn shared_events_that_cannot_be_read_damage_their_jobs_alone() {
 }
 
 #[test]
+fn a_job_without_some_of_its_events_is_damaged() {
+    let (store, _) = store_with_shared_events();
+    store
+        .database
+        .connection()
+        .execute("UPDATE events SET job = 99 WHERE job = 30", [])
+        .unwrap();
+    assert_eq!(
+        store.jobs().unwrap().damaged,
+        ["job ƒX is left out: the event after its first 2 ones is missing"]
+    );
+}
+
+#[test]
+fn an_ended_job_with_the_facts_of_another_one_is_read_from_its_events() {
+    let mut store = store_with_common_events();
+    let ended = |id: u64, userid| EndedJob {
+        id: job(id),
+        spec: 1,
+        end: 1000.0,
+        userid,
+        name_hash: 0,
+        t_submit: 0.5,
+    };
+    let jobs = [ended(5, 1000), ended(6, 1001)].map(|job| (job, JobUsage::default()));
+    store.add_ended_jobs(&EndedClass::default(), &jobs).unwrap();
+    let read = |store: &Store| {
+        let ended = store.ended_jobs().unwrap();
+        let jobs = store.jobs_after(None, 99, &ended).unwrap();
+        assert!(jobs.damaged.is_empty());
+        (jobs.stale, jobs.ended.len(), jobs.records.len())
+    };
+    assert_eq!(read(&store), (vec![job(6)], 1, 5));
+    store.remove_ended_rows_of(job(6)).unwrap();
+    assert_eq!(read(&store), (Vec::new(), 0, 6));
+}
+
+#[test]
 fn a_job_without_its_common_events_is_damaged() {
     let store = store_with_common_events();
     store
@@ -508,7 +548,7 @@ fn the_eventlogs_of_ended_jobs_are_not_read() {
         id: job(id),
         spec: 1,
         end: 1000.0 + f64::from(u32::try_from(id).unwrap()),
-        userid: 1000 + u32::try_from(id).unwrap(),
+        userid: 1000,
         name_hash: u64::MAX - id,
         t_submit: 0.5,
     };

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use penstock_jobspec::job_id::JobId;
@@ -119,6 +120,36 @@ fn every_released_format_is_migrated_and_salvaged() {
         count += 1;
     }
     assert!(count >= 1);
+}
+
+#[test]
+fn files_that_another_user_has_prepared_are_not_written() {
+    let folder = Folder::new("prepared");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=9);
+    let other = folder.0.join("other");
+    fs::write(&other, "").unwrap();
+    let (copy, text) = (folder.0.join("copy"), folder.0.join("text"));
+    for name in ["copy.penstock-unfinished", "text.penstock-unfinished"] {
+        std::os::unix::fs::symlink(&other, folder.0.join(name)).unwrap();
+    }
+    maintenance::back_up(&folder.database(), &copy).unwrap();
+    maintenance::export_file(&folder.database(), &text).unwrap();
+    assert_eq!(fs::metadata(&other).unwrap().len(), 0);
+    for made in [&copy, &text] {
+        let made = made.symlink_metadata().unwrap();
+        assert!(made.is_file() && made.len() > 0);
+        assert_eq!(made.permissions().mode() & 0o7777, 0o600);
+    }
+    // Not even if a link leads nowhere.
+    let dangling = folder.0.join("dangling");
+    std::os::unix::fs::symlink(folder.0.join("missing"), &dangling).unwrap();
+    for made in [
+        maintenance::back_up(&folder.database(), &dangling),
+        maintenance::export_file(&folder.database(), &dangling),
+    ] {
+        assert!(made.unwrap_err().to_string().contains("exists already"));
+    }
 }
 
 #[test]
@@ -524,11 +555,34 @@ fn bad_rows_are_found_and_left_out() {
         .unwrap();
     drop(database);
     let problems = maintenance::check(&folder.database()).unwrap();
-    assert_eq!(problems.len(), 4, "{problems:?}");
+    let of_jobs = problems
+        .iter()
+        .filter(|problem| problem.starts_with("job "));
+    assert_eq!((of_jobs.count(), problems.len()), (2, 6), "{problems:?}");
+    for row in [
+        "row 1 of `jobs` is left out: `userid` is not an integer from 0 to 4294967295",
+        "row 2,0 of `events` is left out: `lines` is not a text",
+        "row 99,0 of `events` is left out: unknown job",
+        "row `n` of `kvs` is left out: `value` is not a text or bytes",
+    ] {
+        assert!(
+            problems.iter().any(|problem| problem == row),
+            "{problems:?}"
+        );
+    }
     let mut salvage = maintenance::salvage(&folder.database()).unwrap();
     salvage.leave_out(JobId::new(3), "for a test").unwrap();
     let replacement = salvage.install().unwrap();
-    assert_eq!(replacement.losses.len(), 3, "{:?}", replacement.losses);
+    let losses = replacement.losses.join("\n");
+    for loss in [
+        "job ƒ2",
+        "row 2,0 of `events`",
+        "row 99,0",
+        "row `n`",
+        "for a test",
+    ] {
+        assert!(losses.contains(loss), "{losses}");
+    }
     assert_eq!(ids(&folder.open()), [4]);
 }
 

@@ -25,6 +25,7 @@ impl Resource {
     /// Checks that the eventlog restores the state.
     fn check_eventlog(&self) {
         let lines = self.eventlog.iter().map(String::as_str);
+        let lines = (1..).zip(lines);
         let replayed = ResourceModule::new(inventory(), Config::default(), None, lines, 0.0)
             .expect("the module's own events");
         let (live, replayed) = (self.module.ledger(), replayed.ledger());

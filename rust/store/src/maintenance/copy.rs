@@ -1,10 +1,15 @@
 //! Back-ups, and a database that takes the place of another one.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, params};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::check::structure;
 use crate::database::{connect, connect_reader, read_progress};
@@ -12,7 +17,7 @@ use crate::generation::{self, Progress};
 use crate::{Error, REPLACED_META, Store, Synchronous, schema, space};
 
 /// The end of the name of a file that is not complete, which no file of a user has.
-pub(super) const UNFINISHED: &str = ".penstock-unfinished";
+const UNFINISHED: &str = "penstock-unfinished";
 
 /// Copies the database at `path` to a new file, also while an instance writes to it.
 ///
@@ -20,20 +25,86 @@ pub(super) const UNFINISHED: &str = ".penstock-unfinished";
 ///
 /// The database is damaged or cannot be read, or the file exists or cannot be written.
 pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
-    require_new(to)?;
     let store = Store::open_reader(path)?;
-    let partial = Unfinished::new(to, UNFINISHED)?;
-    copy(store.database.connection(), partial.path())?;
-    partial.finish(to)
+    let new = NewFile::create(to)?;
+    copy(store.database.connection(), new.unfinished.path())?;
+    new.finish()
 }
 
-/// Rejects the path of a new file if there is one.
-pub(super) fn require_new(path: &Path) -> Result<(), Error> {
-    if path.symlink_metadata().is_ok() {
-        let text = format!("`{}` exists already", path.display());
-        return Err(Error::invalid(&text));
+/// A new file of a user, in a directory in which other users may make files, such as `/tmp`. It gets its name when it is
+/// complete; until then it has one that others do not know, and it is removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct NewFile<'a> {
+    name: &'a Path,
+    pub(super) file: File,
+    unfinished: Unfinished,
+}
+
+impl<'a> NewFile<'a> {
+    /// Creates the file, which the user alone can read.
+    pub(super) fn create(name: &'a Path) -> Result<Self, Error> {
+        if name.symlink_metadata().is_ok() {
+            return Err(exists(name));
+        }
+        // Seeded by the system.
+        let number = || RandomState::new().build_hasher().finish();
+        let suffix = format!(".{:016x}{:016x}.{UNFINISHED}", number(), number());
+        let path = with_suffix(name, &suffix);
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(flags.bits().cast_signed())
+            .open(&path)
+            .map_err(|error| Error::file("cannot write", name, &error))?;
+        let unfinished = Unfinished(path);
+        let new = Self {
+            name,
+            file,
+            unfinished,
+        };
+        new.check()?;
+        Ok(new)
     }
-    Ok(())
+
+    /// Checks that the file is the user's, and that its path is still that of the open one.
+    fn check(&self) -> Result<(), Error> {
+        let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino(), metadata.uid());
+        let is_same = || {
+            let (open, named) = (self.file.metadata()?, self.unfinished.0.symlink_metadata()?);
+            let is_own = open.uid() == rustix::process::geteuid().as_raw();
+            Ok(is_own && identity(&open) == identity(&named))
+        };
+        match is_same() {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let error = io::Error::other("another user has replaced the file");
+                Err(Error::file("cannot write", self.name, &error))
+            }
+            Err(error) => Err(Error::file("cannot write", self.name, &error)),
+        }
+    }
+
+    /// Gives the file, which is complete, its name, unless there is another file of that name by now.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        let wrap = |error| Error::file("cannot write", self.name, &error);
+        self.file.sync_all().map_err(wrap)?;
+        self.check()?;
+        let (from, flags) = (self.unfinished.path(), RenameFlags::NOREPLACE);
+        match renameat_with(CWD, from, CWD, self.name, flags) {
+            Err(Errno::EXIST) => return Err(exists(self.name)),
+            // The file system has no such flag.
+            Err(Errno::INVAL | Errno::NOSYS) => fs::rename(from, self.name).map_err(wrap)?,
+            renamed => renamed.map_err(io::Error::from).map_err(wrap)?,
+        }
+        generation::sync_directory(self.name).map_err(wrap)
+    }
+}
+
+fn exists(path: &Path) -> Error {
+    Error::invalid(&format!("`{}` exists already", path.display()))
 }
 
 /// A file beside the one whose place it takes when it is complete, perhaps a database with its log. Otherwise it is removed
@@ -139,9 +210,12 @@ pub fn restore(path: &Path, backup: Option<&Path>) -> Result<Replacement, Error>
 pub(super) fn install(path: &Path, new: Unfinished, reason: &str) -> Result<Replacement, Error> {
     let known = generation::read_counter(path)?;
     // The old database may be missing or unreadable.
-    let old = connect_reader(path)
+    let mut old = connect_reader(path)
         .and_then(|old| read_progress(&old))
         .ok();
+    if let (Some(old), Some(known)) = (&mut old, &known) {
+        old.correct_greatest_id(known);
+    }
     let known: Vec<Progress> = known.into_iter().chain(old).collect();
     let progress = prepare(new.path(), &known, reason)?;
     let kept = keep_old(path, progress.generation)?;

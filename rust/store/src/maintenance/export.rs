@@ -13,8 +13,8 @@ use rusqlite::types::{Value as Column, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde_json::{Map, Value, json};
 
-use super::copy::{Replacement, UNFINISHED, Unfinished, install, require_new};
-use super::tables::TABLES;
+use super::copy::{NewFile, Replacement, Unfinished, install};
+use crate::tables::TABLES;
 use crate::{Error, Store, Synchronous};
 
 /// The format of the text.
@@ -26,13 +26,9 @@ const TEXT_FORMAT: u64 = 1;
 ///
 /// The database cannot be read, or the file exists or cannot be written.
 pub fn export_file(path: &Path, to: &Path) -> Result<(), Error> {
-    let wrap = |error| Error::file("cannot write", to, &error);
-    require_new(to)?;
-    let partial = Unfinished::new(to, UNFINISHED)?;
-    let file = File::create(partial.path()).map_err(wrap)?;
-    write_text(path, &mut BufWriter::new(&file))?;
-    file.sync_all().map_err(wrap)?;
-    partial.finish(to)
+    let new = NewFile::create(to)?;
+    write_text(path, &mut BufWriter::new(&new.file))?;
+    new.finish()
 }
 
 /// The same to the standard output.

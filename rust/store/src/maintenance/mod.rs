@@ -8,7 +8,6 @@ mod check;
 mod copy;
 mod export;
 mod salvage;
-mod tables;
 
 pub use check::check;
 pub use copy::{Replacement, back_up, restore, vacuum};

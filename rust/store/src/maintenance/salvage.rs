@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use penstock_jobspec::job_id::JobId;
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::copy::{Replacement, Unfinished, install};
-use super::tables::{TABLES, Table};
 use crate::database::{connect_reader, key};
-use crate::{Error, Store, Synchronous, schema};
+use crate::tables::{BadRow, TABLES, Table, to_value};
+use crate::{Error, Store, Synchronous, common_events, schema};
 
 /// A new database with the rows of a damaged one that can be read, before it takes its place.
 #[derive(Debug)]
@@ -99,20 +99,34 @@ impl Salvage {
         Ok(replacement)
     }
 
-    /// Leaves out the rows that no reader accepts.
+    /// Leaves out a row.
+    ///
+    /// # Errors
+    ///
+    /// The new database cannot be written.
+    pub fn leave_out_row(&mut self, bad: &BadRow) -> Result<(), Error> {
+        self.store.remove_bad_row(bad)?;
+        self.losses.push(bad.to_string());
+        Ok(())
+    }
+
+    /// Leaves out the resources of a job, for a reason.
+    ///
+    /// # Errors
+    ///
+    /// The new database cannot be written.
+    pub fn leave_out_r(&mut self, id: JobId, reason: &str) -> Result<(), Error> {
+        self.store.clear_r(id)?;
+        self.losses.push(format!("job {id}: {reason}"));
+        Ok(())
+    }
+
+    /// Leaves out the rows that no reader accepts, and jobs that lack some of theirs.
     fn leave_out_damaged(&mut self) -> Result<(), Error> {
+        let connection = self.store.database.connection();
+        self.losses.extend(common_events::cut_ranges(connection)?);
+        // With their bad rows: without these a job could look as if later events had never happened.
         let what = "cannot leave out a row";
-        for sql in [
-            "DELETE FROM jobspecs WHERE typeof(text) <> 'text'",
-            "DELETE FROM resource_events WHERE typeof(line) <> 'text'",
-            "DELETE FROM meta WHERE typeof(value) <> 'text'",
-            "DELETE FROM events WHERE typeof(job) <> 'integer'",
-            "DELETE FROM inputs WHERE typeof(job) <> 'integer' OR typeof(line) <> 'text'",
-            "DELETE FROM common_events WHERE typeof(seq) <> 'integer' OR typeof(first) <> 'integer' \
-             OR typeof(last) <> 'integer' OR typeof(step) <> 'real' OR typeof(lines) <> 'text'",
-        ] {
-            self.store.database.write(what, sql, [])?;
-        }
         let jobs = self.store.jobs()?;
         let readable: Vec<JobId> = jobs.records.iter().map(|job| job.id).collect();
         self.losses.extend(jobs.damaged);
@@ -126,15 +140,20 @@ impl Salvage {
                     .write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
             }
         }
-        for sql in [
-            "DELETE FROM events WHERE job NOT IN (SELECT id FROM jobs)",
-            "DELETE FROM inputs WHERE job NOT IN (SELECT id FROM jobs)",
-            "DELETE FROM common_events \
-             WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id BETWEEN first AND last)",
-        ] {
-            self.store.database.write(what, sql, [])?;
+        self.leave_out_bad_rows()
+    }
+
+    /// Leaves out the bad rows, and those that are bad without them.
+    fn leave_out_bad_rows(&mut self) -> Result<(), Error> {
+        loop {
+            let bad = self.store.bad_rows()?;
+            if bad.is_empty() {
+                return Ok(());
+            }
+            for row in &bad {
+                self.leave_out_row(row)?;
+            }
         }
-        Ok(())
     }
 }
 
@@ -214,18 +233,4 @@ fn read_rows(
         }
     }
     Ok(Ok(()))
-}
-
-/// A column to be written again; a text that is not Unicode becomes a blob.
-fn to_value(column: ValueRef<'_>) -> Value {
-    match column {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) => Value::Integer(number),
-        ValueRef::Real(number) => Value::Real(number),
-        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
-        ValueRef::Text(bytes) => match str::from_utf8(bytes) {
-            Ok(text) => Value::Text(text.to_owned()),
-            Err(_) => Value::Blob(bytes.to_vec()),
-        },
-    }
 }
