@@ -68,13 +68,13 @@ def user_of(uri: str) -> str | None:
 
 
 def memo_uri(memo: Mapping[str, Any]) -> str | None:
-    """The address that a job's memo gives; None without one.
+    """The address that a job's memo gives; None without one that can be printed.
 
     The job's user has written it: a `USER@` in it must not decide whose server is trusted, and is
     left out.
     """
     uri = memo.get("uri")
-    if not isinstance(uri, str):
+    if not isinstance(uri, str) or not uri.isprintable():
         return None
     try:
         user, path = _split(uri)

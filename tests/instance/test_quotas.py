@@ -584,6 +584,11 @@ def test_the_memory_of_jobspecs_of_a_guest_is_limited(site):
                 jobs.extend(client.submit(spec(each, kind), urgency=0) for each in range(100))
             assert caught.value.errno == errno.EAGAIN
             assert 1 < len(jobs) < 60
+            if kind == "dependencies":
+                # Copies have dependencies of their own.
+                copies = {"jobspec": spec(0, kind), "count": 10, "urgency": 0}
+                with pytest.raises(RpcError, match="active jobs of user 54322 .*job-bytes"):
+                    other.rpc("job-ingest.submit", copies)
             if kind == "constraint":
                 # Jobs share their constraint, but not with another time limit.
                 jobs.append(client.submit(spec(0, kind, "other"), urgency=0))
@@ -595,7 +600,7 @@ def test_the_memory_of_jobspecs_of_a_guest_is_limited(site):
             for _ in client.wait_rows(jobs):
                 pass
             client.cancel([client.submit(spec(100, kind), urgency=0)])
-        assert owner.stats("job-manager")["rejected"]["job_bytes"] == 4
+        assert owner.stats("job-manager")["rejected"]["job_bytes"] == 5
 
 
 def test_limits_can_change_while_the_instance_runs(site, tmp_path):

@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
 from penstock._core import JobManager
+from penstock.instance import broker as broker_module
 from penstock.instance import connection as connection_module
 from penstock.instance.control import ControlService
 from penstock.instance.services import ManagerService
@@ -42,8 +43,8 @@ class Talker:
 
 
 @asynccontextmanager
-async def broker_at(path):
-    broker = make_broker(os.getuid())
+async def broker_at(path, broker=None):
+    broker = broker or make_broker(os.getuid())
     ControlService(broker, attributes={}, config={}, shut_down=lambda _how: None)
     sockets = LocalSockets()
     with trio.fail_after(60):
@@ -79,6 +80,45 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
                 assert answer.object() == {"text": BIG}
             await lazy.stream.aclose()
             await keen.stream.aclose()
+
+    trio.run(main)
+
+
+class Teller(Talker):
+    """A service that sends long responses to one request after the other when it is told to."""
+
+    def deliver(self, batch):
+        self.requests = [*getattr(self, "requests", []), *batch]
+
+    def tell(self):
+        """Sends one response to each request."""
+        answers = [request.respond({"text": BIG}) for request in self.requests]
+        self._broker.post_messages(self.peer, answers)
+
+
+def test_streams_that_a_guest_does_not_read_are_bounded_on_all_its_connections(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(broker_module, "MAX_GUEST_UNREAD_BYTES", 4_000_000)
+
+    async def main():
+        path = tmp_path / "socket"
+        owner = os.getuid() + 1
+        async with broker_at(path, make_broker(owner, only_guests=True)) as broker:
+            teller = Teller(broker)
+            clients = [await RawClient.connect(path) for _ in range(8)]
+            for client in clients:
+                await client.send("talker.follow", {}, flags=64)
+            await wait_all_tasks_blocked()
+            for _ in range(100):
+                teller.tell()
+                await wait_all_tasks_blocked()
+                # What each connection may have, and one further response.
+                assert broker.stats()["unsent"] <= 4_000_000 + 8 * 2 * len(BIG)
+            assert broker.stats()["closed_unread"] > 0
+            assert f"closing the connection of pid {os.getpid()}: it leaves" in caplog.text
+            for client in clients:
+                await client.stream.aclose()
 
     trio.run(main)
 

@@ -375,6 +375,7 @@ def test_a_server_that_never_greets_is_given_up(tmp_path, monkeypatch, module):
         ({"uri": "/run/socket"}, "/run/socket"),
         ({"uri": "ssh://name@host/run/socket"}, "ssh://name@host/run/socket"),
         ({"uri": 1}, None),
+        ({"uri": "local:///run/socket\nFAKE ROW"}, None),
         ({}, None),
     ],
 )

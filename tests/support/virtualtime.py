@@ -59,8 +59,13 @@ class SteppedClock:
         return self.time
 
 
-def make_broker(owner: int, clock: Clock | None = None) -> Broker:
-    """A broker, by default on the system's clock."""
+def make_broker(owner: int, clock: Clock | None = None, *, only_guests: bool = False) -> Broker:
+    """A broker, by default on the system's clock; root may be a guest."""
     return Broker(
-        owner=owner, pid=os.getpid(), clock=clock or SystemClock(), random_bytes=os.urandom
+        owner=owner,
+        pid=os.getpid(),
+        clock=clock or SystemClock(),
+        random_bytes=os.urandom,
+        allow_guests=only_guests,
+        allow_root=not only_guests,
     )

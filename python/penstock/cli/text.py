@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from penstock._core import ResourceSet
 
-# Control characters, separators of lines, what changes the direction of writing, and surrogates,
-# which have no UTF-8.
+# Control characters, separators of lines, what changes the direction of writing or has no width,
+# and surrogates, which have no UTF-8.
 UNSAFE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ud800-\udfff]"
 )
 # In seconds.
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))

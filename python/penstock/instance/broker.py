@@ -57,6 +57,10 @@ GUEST_RESPONSE_BYTES = 256 * 1024
 GUEST_TURN_S = 0.005
 # No more is read of a guest who leaves more than this unread, on all connections together.
 GUEST_UNREAD_BYTES = 32 << 20
+# With more than this unread on all its connections together, as by streams, those with the most are
+# closed. Connections with less than the latter each do not count.
+MAX_GUEST_UNREAD_BYTES = 128 << 20
+LITTLE_UNREAD_BYTES = 256 << 10
 # No more is read of a client that leaves more than this unread. It is disconnected when it leaves
 # still more unread of what it has asked for, such as events.
 UNREAD_BYTES = 64 << 20
@@ -977,12 +981,25 @@ class Broker:
         return is_outside or sender == 0 or sender in self._sockets
 
     def _send(self, peer: int, remote: Connection, batch: Batch, *, is_committed: bool) -> None:
+        if remote.is_guest and remote.unsent > LITTLE_UNREAD_BYTES:
+            self._bound_unread_of(remote.uid)
         try:
             if not remote.send(batch, is_committed=is_committed):
                 self._closed_unread += 1
             self._unflushed.add(remote)
         except FAULTS as error:
             self._contain_fault(peer, error)
+
+    def _bound_unread_of(self, uid: int) -> None:
+        """Closes the connections of a guest that leave the most unread, if all leave too much."""
+        remotes = [remote for remote in self._sockets.values() if remote.uid == uid]
+        remotes.sort(key=lambda remote: remote.unsent)
+        unread = sum(remote.unsent for remote in remotes)
+        while unread > MAX_GUEST_UNREAD_BYTES:
+            largest = remotes.pop()
+            unread -= largest.unsent
+            largest.close_unread()
+            self._closed_unread += 1
 
     def _reject(self, attached: _Attached, batch: Batch) -> None:
         """Answers the requests of a batch with an error, in the name of a failed service."""

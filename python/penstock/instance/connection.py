@@ -79,6 +79,16 @@ class Connection:
         self._unsent.clear()
         self.scope.cancel()
 
+    def close_unread(self) -> None:
+        """Disconnects a client because it leaves too much unread."""
+        self.report(
+            logging.WARNING,
+            "closing the connection of pid %d: it leaves %d bytes unread",
+            self.pid,
+            self.unsent,
+        )
+        self.discard()
+
     def send(self, batch: Batch, *, is_committed: bool = False) -> bool:
         """Queues messages; disconnects a client that leaves too many bytes unread.
 
@@ -93,13 +103,7 @@ class Connection:
             return True
         # Checked before the batch is added: a client that reads may get a batch of any length.
         if self.unsent > MAX_UNSENT_BYTES:
-            self.report(
-                logging.WARNING,
-                "closing the connection of pid %d: it leaves %d bytes unread",
-                self.pid,
-                self.unsent,
-            )
-            self.discard()
+            self.close_unread()
             return False
         if self._uncommitted_start is None:
             self._uncommitted_start = len(self._unsent)

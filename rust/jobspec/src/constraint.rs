@@ -15,6 +15,12 @@ const MAX_DEPTH: usize = 64;
 /// The greatest number of ranges of hosts in a constraint: a short text can stand for many, as `a[1-1000]b[1-1000]` does.
 const MAX_RANGES: usize = 1 << 16;
 
+/// Greatest number of operators of a constraint.
+const MAX_OPERATORS: usize = 1000;
+
+/// Greatest number of properties, hostlists and idsets of a constraint.
+const MAX_VALUES: usize = 1 << 16;
+
 /// A condition on one execution target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Constraint {
@@ -77,7 +83,7 @@ impl Constraint {
     }
 
     pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
-        parse(value, path, 0, &mut 0)
+        parse(value, path, 0, &mut Parts::default())
     }
 
     /// Whether the target meets the constraint.
@@ -199,9 +205,26 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// `ranges` counts those of all hostlists.
-fn parse(value: &Value, path: &str, depth: usize, ranges: &mut usize) -> Result<Constraint, Error> {
+/// The parts of a constraint so far.
+#[derive(Default)]
+struct Parts {
+    operators: usize,
+    /// The elements of the lists of operators that have no others within.
+    values: usize,
+    /// The ranges of all hostlists.
+    ranges: usize,
+}
+
+fn parse(value: &Value, path: &str, depth: usize, parts: &mut Parts) -> Result<Constraint, Error> {
     let fail = |path: &str, detail: String| Error::new(Input::Constraint, path, detail);
+    let bounded = |found: usize, most: usize, noun: &str, path: &str| {
+        let is_bounded = found <= most;
+        is_bounded
+            .then_some(())
+            .ok_or_else(|| fail(path, format!("expected at most {most} {noun}")))
+    };
+    parts.operators += 1;
+    bounded(parts.operators, MAX_OPERATORS, "operators", path)?;
     if depth > MAX_DEPTH {
         return Err(fail(
             "",
@@ -232,12 +255,15 @@ fn parse(value: &Value, path: &str, depth: usize, ranges: &mut usize) -> Result<
     let values = values
         .as_array()
         .ok_or_else(|| fail(&path, format!("expected a list, found {}", kind(values))))?;
-    let nested = |ranges: &mut usize| {
-        let parts = values.iter().enumerate();
-        parts
-            .map(|(place, value)| parse(value, &format!("{path}[{place}]"), depth + 1, ranges))
+    let nested = |parts: &mut Parts| {
+        let inner = values.iter().enumerate();
+        inner
+            .map(|(place, value)| parse(value, &format!("{path}[{place}]"), depth + 1, parts))
             .collect::<Result<Vec<_>, _>>()
     };
+    let is_nested = matches!(operator.as_str(), "and" | "or" | "not");
+    parts.values += if is_nested { 0 } else { values.len() };
+    bounded(parts.values, MAX_VALUES, "values", &path)?;
     let strings = || {
         let parts = values.iter().enumerate();
         parts
@@ -250,9 +276,9 @@ fn parse(value: &Value, path: &str, depth: usize, ranges: &mut usize) -> Result<
             .collect::<Result<Vec<_>, _>>()
     };
     Ok(match operator.as_str() {
-        "and" => Constraint::And(nested(ranges)?),
-        "or" => Constraint::Or(nested(ranges)?),
-        "not" => Constraint::Not(nested(ranges)?),
+        "and" => Constraint::And(nested(parts)?),
+        "or" => Constraint::Or(nested(parts)?),
+        "not" => Constraint::Not(nested(parts)?),
         "properties" => {
             let names = strings()?;
             for (place, name) in names.iter().enumerate() {
@@ -270,14 +296,12 @@ fn parse(value: &Value, path: &str, depth: usize, ranges: &mut usize) -> Result<
                 let more: Hostlist = text.parse().map_err(|error: penstock_hostlist::Error| {
                     fail(&format!("{path}[{place}]"), error.to_string())
                 })?;
-                *ranges += more.range_count();
-                if *ranges > MAX_RANGES {
-                    let detail = format!("expected at most {MAX_RANGES} ranges of hosts");
-                    return Err(fail(&format!("{path}[{place}]"), detail));
-                }
+                parts.ranges += more.range_count();
+                let path = format!("{path}[{place}]");
+                bounded(parts.ranges, MAX_RANGES, "ranges of hosts", &path)?;
                 hosts
                     .append(&more)
-                    .map_err(|error| fail(&format!("{path}[{place}]"), error.to_string()))?;
+                    .map_err(|error| fail(&path, error.to_string()))?;
             }
             Constraint::Hostlist(hosts)
         }

@@ -10,6 +10,9 @@ use crate::copies::CopyIds;
 use crate::error::Input;
 use crate::{Constraint, Count, Error, Request};
 
+/// The greatest number of dependencies of a job: each is an event of its own.
+const MAX_DEPENDENCIES: usize = 10_000;
+
 /// The greatest number of tasks of a job: with the shell option `per-resource`, nothing else bounds it.
 pub const MAX_TASKS: u64 = 1 << 26;
 
@@ -309,7 +312,12 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
 
 fn dependencies(value: &Value) -> Result<Vec<Dependency>, Error> {
     let path = "attributes.system.dependencies";
-    let entries = list(value, path)?.iter().enumerate();
+    let all = list(value, path)?;
+    if all.len() > MAX_DEPENDENCIES {
+        let detail = format!("expected at most {MAX_DEPENDENCIES}, found {}", all.len());
+        return Err(fail(path, detail));
+    }
+    let entries = all.iter().enumerate();
     entries
         .map(|(place, value)| {
             let path = format_args!("{path}[{place}]");

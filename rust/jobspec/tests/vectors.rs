@@ -72,6 +72,45 @@ fn the_hosts_of_a_constraint_have_few_ranges() {
 }
 
 #[test]
+fn a_constraint_has_few_operators_and_values() {
+    let properties = |names: usize| serde_json::json!({ "properties": vec!["x"; names] });
+    let any = |constraints: usize| serde_json::json!({ "or": vec![properties(1); constraints] });
+    for most in [any(999), properties(1 << 16)] {
+        assert!(Constraint::from_value(&most).is_ok());
+    }
+    for (value, text) in [
+        (any(1000), "or[999]: expected at most 1000 operators"),
+        (
+            serde_json::json!({ "and": [properties(1 << 15), properties((1 << 15) + 1)] }),
+            "and[1].properties: expected at most 65536 values",
+        ),
+    ] {
+        let error = Constraint::from_value(&value).unwrap_err().to_string();
+        assert_eq!(error, format!("invalid constraint: {text}"));
+    }
+}
+
+#[test]
+fn a_job_has_few_dependencies() {
+    let jobspec = |number: usize| {
+        let one = serde_json::json!({ "scheme": "begin-time", "value": "1" });
+        let document = serde_json::json!({
+            "version": 1,
+            "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
+            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+            "attributes": {"system": {"duration": 0, "dependencies": vec![one; number]}},
+        });
+        Jobspec::from_json(&document.to_string())
+    };
+    assert_eq!(jobspec(10_000).unwrap().dependencies().len(), 10_000);
+    let error = jobspec(10_001).unwrap_err().to_string();
+    assert!(
+        error.ends_with("attributes.system.dependencies: expected at most 10000, found 10001"),
+        "{error}"
+    );
+}
+
+#[test]
 fn deep_and_broken_documents_are_errors() {
     for text in ["", "{", "\"x", "nul", "{\"version\": NaN}"] {
         assert!(Jobspec::from_json(text).is_err(), "{text}");

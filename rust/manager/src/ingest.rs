@@ -135,12 +135,17 @@ impl Submissions {
         if progress == Progress::Complete {
             let payload = submission.complete(cx, census);
             self.uncommitted.push(submission.began);
-            for (first, last) in submission.ranges {
+            for (first, last) in &submission.ranges {
+                let (first, last) = (*first, *last);
                 cx.add_effect(Effect::Accepted { first, last });
-                for id in cx.jobs.added(first, last).collect::<Vec<_>>() {
-                    cx.revisit(id);
-                }
             }
+            // Jobs that are submitted now do not wait for the first steps of others. Very many dependencies are added in slices.
+            let others = self.complete.len();
+            self.complete.push_front(CompleteSubmission {
+                jobs: submission.ranges.into(),
+                antecedents: submission.antecedents,
+            });
+            self.step_until(cx, others);
             return Ok(Reply::Payload(payload));
         }
         submission.requests.push(request.message.header());
@@ -277,7 +282,7 @@ impl Submissions {
             cx.reject(request, error);
         }
         let userid = submission.sender.userid;
-        cx.jobs.uncount_active(userid, submission.accepted);
+        cx.jobs.uncount_active(userid, submission.active);
         self.rejected.extend(submission.ranges);
     }
 
@@ -457,20 +462,28 @@ impl Submissions {
 
     /// Schedules the first steps of some jobs of complete submissions. Returns whether there was one.
     fn step_complete(&mut self, cx: &mut Context) -> bool {
+        let left = self.step_until(cx, 0);
+        left < self.jobs_per_slice
+    }
+
+    /// Schedules the first steps of a slice of jobs, until as many complete submissions are left. Returns how many more jobs
+    /// the slice may have.
+    fn step_until(&mut self, cx: &mut Context, submissions: usize) -> u64 {
         let mut left = self.jobs_per_slice;
-        while left > 0 {
+        while left > 0 && self.complete.len() > submissions {
             let Some(mut complete) = self.complete.pop_front() else {
                 break;
             };
             let next = complete.jobs.pop_front();
             let ids = next.map_or_else(Vec::new, |(first, last)| {
-                let ids = slice_of(cx, first, last, left);
+                let ids = slice_with_dependencies(cx, first, last, left);
                 if let Some(latest) = ids.last().filter(|latest| **latest < last) {
                     complete.jobs.push_front((latest.successor(), last));
                 }
                 ids
             });
-            left = left.saturating_sub(1.max(ids.len() as u64));
+            let weights = ids.iter().map(|id| weight_of(cx, *id));
+            left = left.saturating_sub(weights.sum::<u64>().max(1));
             if !complete.jobs.is_empty() {
                 self.complete.push_front(complete);
             }
@@ -480,7 +493,7 @@ impl Submissions {
                 cx.revisit(id);
             }
         }
-        left < self.jobs_per_slice
+        left
     }
 
     /// Removes some jobs of rejected submissions. Returns whether there was one.
@@ -505,6 +518,23 @@ impl Submissions {
         }
         left < self.jobs_per_slice
     }
+}
+
+/// The work of a job's first step, in jobs without dependencies.
+fn weight_of(cx: &Context, id: JobId) -> u64 {
+    let record = cx.jobs.record(id);
+    1 + record.map_or(0, |record| record.spec().dependencies.len() as u64)
+}
+
+/// The first jobs with ids from `first` to `last` whose first steps are not more work than `max` jobs: at least one.
+fn slice_with_dependencies(cx: &Context, first: JobId, last: JobId, max: u64) -> Vec<JobId> {
+    let mut left = max;
+    let ids = cx.jobs.added(first, last).take_while(|id| {
+        let is_next = left > 0;
+        left = left.saturating_sub(weight_of(cx, *id));
+        is_next
+    });
+    ids.collect()
 }
 
 /// The first jobs, `max` at most, with ids from `first` to `last`.

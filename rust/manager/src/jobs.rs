@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::held_values::{Addresses, HeldValues};
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
-use crate::spec::Stored;
+use crate::spec::{Spec, Stored};
 use crate::state::State;
 
 /// A job: its facts, and the state of the conversations about it.
@@ -186,10 +186,41 @@ pub(crate) type Unwritten = BTreeMap<JobId, (u32, String)>;
 
 /// The active jobs of a user.
 #[derive(Clone, Copy, Debug, Default)]
-struct ActiveJobs {
-    count: u64,
+pub(crate) struct ActiveJobs {
+    pub(crate) count: u64,
+    /// The number of their dependencies.
+    pub(crate) dependencies: u64,
     /// The size of their memos.
     memo_bytes: u64,
+}
+
+impl ActiveJobs {
+    pub(crate) fn without_dependencies(count: u64) -> Self {
+        Self {
+            count,
+            ..Self::default()
+        }
+    }
+
+    /// Jobs with this spec that are to be added.
+    pub(crate) fn of(spec: &Spec, count: u64) -> Self {
+        Self {
+            dependencies: count.saturating_mul(spec.dependencies.len() as u64),
+            ..Self::without_dependencies(count)
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.dependencies += other.dependencies;
+        self.memo_bytes += other.memo_bytes;
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.count = self.count.saturating_sub(other.count);
+        self.dependencies = self.dependencies.saturating_sub(other.dependencies);
+        self.memo_bytes = self.memo_bytes.saturating_sub(other.memo_bytes);
+    }
 }
 
 /// The jobs by id, and their events that are not in the store yet.
@@ -408,8 +439,10 @@ impl Jobs {
         self.unchecked.insert(record.id());
         if record.state() != State::Inactive {
             let active = self.active_by_user.entry(record.userid()).or_default();
-            active.count += 1;
-            active.memo_bytes += record.memo_bytes();
+            active.add(ActiveJobs {
+                memo_bytes: record.memo_bytes(),
+                ..ActiveJobs::of(record.spec(), 1)
+            });
             let requested = dialogue.scheduler.requested();
             self.held_values
                 .add(record.userid(), record.spec(), requested);
@@ -433,8 +466,14 @@ impl Jobs {
     }
 
     /// Counts jobs of a user as active before they are added.
-    pub(crate) fn count_active(&mut self, userid: u32, count: u64) {
-        self.active_by_user.entry(userid).or_default().count += count;
+    pub(crate) fn count_active(&mut self, userid: u32, jobs: ActiveJobs) {
+        self.active_by_user.entry(userid).or_default().add(jobs);
+    }
+
+    /// The number of dependencies of a user's active jobs.
+    pub(crate) fn dependencies_of(&self, userid: u32) -> u64 {
+        let active = self.active_by_user.get(&userid);
+        active.map_or(0, |active| active.dependencies)
     }
 
     /// Removes a job of a submission that is rejected.
@@ -511,23 +550,22 @@ impl Jobs {
     }
 
     /// Counts jobs of a user as active no longer.
-    pub(crate) fn uncount_active(&mut self, userid: u32, count: u64) {
-        let memo_bytes = 0;
-        let ended = ActiveJobs { count, memo_bytes };
-        Self::count_ends(&mut self.active_by_user, userid, ended);
+    pub(crate) fn uncount_active(&mut self, userid: u32, jobs: ActiveJobs) {
+        Self::count_ends(&mut self.active_by_user, userid, jobs);
     }
 
     fn count_end(active_by_user: &mut BTreeMap<u32, ActiveJobs>, record: &Record) {
-        let (count, memo_bytes) = (1, record.memo_bytes());
-        let ended = ActiveJobs { count, memo_bytes };
+        let ended = ActiveJobs {
+            memo_bytes: record.memo_bytes(),
+            ..ActiveJobs::of(record.spec(), 1)
+        };
         Self::count_ends(active_by_user, record.userid(), ended);
     }
 
     fn count_ends(active_by_user: &mut BTreeMap<u32, ActiveJobs>, userid: u32, ended: ActiveJobs) {
         if let btree_map::Entry::Occupied(mut entry) = active_by_user.entry(userid) {
             let active = entry.get_mut();
-            active.count = active.count.saturating_sub(ended.count);
-            active.memo_bytes = active.memo_bytes.saturating_sub(ended.memo_bytes);
+            active.subtract(ended);
             if active.count == 0 {
                 entry.remove();
             }

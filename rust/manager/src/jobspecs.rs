@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
+use penstock_idset::IdSet;
 use penstock_jobspec::copies::{self, CopyIds};
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{COPY_IDS, Jobspec};
@@ -74,8 +75,13 @@ fn checked(jobspec: Jobspec, text: &str, settings: &Settings) -> Result<Checked,
 /// Puts a submitted jobspec into the store, with the site's defaults, if it is valid and within the site's limits.
 ///
 /// A text that was submitted before is not checked again, unless the settings have changed or its jobs are purged.
-pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored, RequestError> {
-    match check_submitted(cx, text, userid)? {
+pub(crate) fn submit(
+    cx: &mut Context,
+    text: &str,
+    userid: u32,
+    count: u64,
+) -> Result<Stored, RequestError> {
+    match check_submitted(cx, text, userid, count)? {
         Submitted::Known(stored) => Ok(stored),
         Submitted::New(checked) => {
             let stored = store(cx, *checked);
@@ -97,15 +103,17 @@ pub(crate) fn check_submitted(
     cx: &mut Context,
     text: &str,
     userid: u32,
+    count: u64,
 ) -> Result<Submitted, RequestError> {
     check_bytes(cx, text.len(), userid)?;
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
         depend::check(cx, &stored.spec.dependencies, userid)?;
-        quota::check_values(cx, userid, &stored.spec, &stored.requested)?;
+        quota::check_values(cx, userid, &stored.spec, &stored.requested, count)?;
         return Ok(Submitted::Known(stored));
     }
     let checked = check_text(cx, parse(text)?, text, userid, Limited::Fully)?;
+    quota::check_values(cx, userid, checked.spec(), &checked.requested(), count)?;
     Ok(Submitted::New(Box::new(checked)))
 }
 
@@ -124,18 +132,18 @@ fn parse(text: &str) -> Result<Jobspec, RequestError> {
 #[derive(Debug)]
 pub(crate) struct Template(Jobspec);
 
-/// Checks a jobspec in which `{cc}` stands for the ids of copies, up to `greatest`.
+/// Checks a jobspec in which `{cc}` stands for the ids of copies.
 pub(crate) fn check_template(
     cx: &Context,
     text: &str,
     userid: u32,
-    greatest: u32,
+    ids: &IdSet,
 ) -> Result<Template, RequestError> {
     check_bytes(cx, text.len(), userid)?;
     let template = policy::with_defaults(&parse(text)?, &cx.settings).into_owned();
     let checked = check(cx, template.clone(), userid, Limited::Fully)?;
     // The longest text that a copy has.
-    let copy = copies::expand(text, greatest);
+    let copy = copies::expand(text, ids.last().unwrap_or_default());
     let copy = check_text(cx, parse(&copy)?, &copy, userid, Limited::Fully)?;
     let is_same = checked.spec().attributes == copy.spec().attributes
         && checked.requested() == copy.requested();
@@ -144,6 +152,7 @@ pub(crate) fn check_template(
                     environment, shell options, job name or user attributes";
         return Err(RequestError::invalid(text));
     }
+    quota::check_values(cx, userid, copy.spec(), &copy.requested(), ids.len())?;
     Ok(Template(template))
 }
 
@@ -167,7 +176,9 @@ pub(crate) fn check(
     limited: Limited,
 ) -> Result<Checked, RequestError> {
     let text = jobspec.to_text();
-    check_text(cx, jobspec, &text, userid, limited)
+    let checked = check_text(cx, jobspec, &text, userid, limited)?;
+    quota::check_values(cx, userid, checked.spec(), &checked.requested(), 1)?;
+    Ok(checked)
 }
 
 /// Applies the site's defaults and limits to a jobspec with this text.
@@ -199,7 +210,6 @@ fn check_text(
     check_bytes(cx, checked.bytes(limit), userid)?;
     check_names(cx, checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
-    quota::check_values(cx, userid, checked.spec(), &checked.requested())?;
     Ok(checked)
 }
 

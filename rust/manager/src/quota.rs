@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::context::Context;
 use crate::held_values;
+use crate::jobs::ActiveJobs;
 use crate::record::Record;
 use crate::settings::Quota;
 use crate::spec::Spec;
@@ -22,6 +23,10 @@ const MAX_MEMO_BYTES: usize = 16 * 1024;
 
 /// The number of events from which on an eventlog may have [`MAX_EVENTLOG_BYTES`]: each byte of a note can become six.
 const LONG_EVENTLOG: u32 = 256;
+
+/// The approximate memory of a dependency of one job: its event, its text in the record, and its place among those of its
+/// trigger.
+const DEPENDENCY_BYTES: u64 = 400;
 
 const _: () = assert!(
     LONG_EVENTLOG as u64 * (6 * (MAX_NOTE_BYTES + MAX_EXCEPTION_TYPE_BYTES) as u64)
@@ -136,19 +141,21 @@ pub(crate) fn check_memo(
     Err(RequestError::new(errno::EAGAIN, text))
 }
 
-/// Checks that the memory of a guest's active jobs permits a job.
+/// Checks that the memory of a guest's active jobs permits further jobs with this spec.
 pub(crate) fn check_values(
     cx: &Context,
     userid: u32,
     spec: &Spec,
     requested: &RequestedResources,
+    count: u64,
 ) -> Result<(), RequestError> {
     if userid == cx.settings.owner {
         return Ok(());
     }
     let shared = cx.jobspecs.find_shared(spec, requested);
     let values = cx.jobs.held_values();
-    let added = values.new_bytes(userid, spec, requested, &shared);
+    let of_dependencies = ActiveJobs::of(spec, count).dependencies * DEPENDENCY_BYTES;
+    let added = values.new_bytes(userid, spec, requested, &shared) + of_dependencies;
     check_job_bytes(cx, userid, added)
 }
 
@@ -161,7 +168,8 @@ pub(crate) fn check_changed_values(cx: &Context, id: JobId) -> Result<(), Reques
 }
 
 fn check_job_bytes(cx: &Context, userid: u32, added: u64) -> Result<(), RequestError> {
-    let bytes = cx.jobs.held_values().bytes_of(userid) + added;
+    let of_dependencies = cx.jobs.dependencies_of(userid) * DEPENDENCY_BYTES;
+    let bytes = cx.jobs.held_values().bytes_of(userid) + of_dependencies + added;
     let limit = cx.settings.quota.job_bytes;
     // A job that shares what other jobs have takes no more memory.
     if added == 0 || u64::try_from(limit).map_or(true, |limit| bytes <= limit) {

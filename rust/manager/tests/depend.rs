@@ -182,6 +182,25 @@ fn jobs_with_one_begin_time_are_released_in_slices() {
     assert_eq!(bench.row(id)["state"], 8);
 }
 
+#[test]
+fn jobs_with_many_dependencies_get_few_of_them_in_one_slice() {
+    let mut bench = Bench::new();
+    let begins =
+        (0..1000).map(|time| json!({"scheme": "begin-time", "value": (9000 + time).to_string()}));
+    let begins = json!({"dependencies": begins.collect::<Vec<_>>()});
+    let jobspec = common::jobspec(&begins);
+    let out = bench.request(
+        "job-ingest.submit",
+        &json!({"jobspec": jobspec, "count": 20}),
+    );
+    let ids: Vec<u64> = serde_json::from_value(body(&out[0])["ids"].clone()).unwrap();
+    let slices = count_slices(&mut bench);
+    assert!(slices >= 19, "{slices}");
+    for id in ids {
+        assert_eq!(bench.events(id).len(), 2 + 1000);
+    }
+}
+
 /// The number of jobs in a state of `job-list.job-stats`.
 fn count(bench: &mut Bench, state: &str) -> u64 {
     let response = bench.request("job-list.job-stats", &json!({}));

@@ -504,6 +504,18 @@ fn streams_follow_a_job_to_its_end() {
     );
     let text = "job constraint: expected at most 65536 ranges of hosts";
     assert_eq!(rejection(&out), (22, text.to_owned()));
+    // Very many operators, or values of one.
+    for (constraint, most) in [
+        (
+            json!({"or": vec![json!({"name": ["x"]}); 1000]}),
+            "1000 operators",
+        ),
+        (json!({"name": vec!["x"; (1 << 16) + 1]}), "65536 values"),
+    ] {
+        let out = bench.stream("job-list.list", &json!({"constraint": constraint}));
+        let text = format!("job constraint: expected at most {most}");
+        assert_eq!(rejection(&out), (22, text));
+    }
 }
 
 #[test]

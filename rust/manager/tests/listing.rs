@@ -843,12 +843,12 @@ fn a_filter_that_takes_long_is_applied_to_few_jobs_in_one_slice() {
     let mut random = Random(1);
     bench.scheduler(None);
     bench.executor();
-    for _ in 0..10 {
+    for _ in 0..100 {
         let id = bench.running(&json!({}));
         bench.end(id, 0);
     }
     let hosts = (0..10_000).map(|_| format!("x{}y", random.below(1 << 40)));
-    let operators = vec![json!({"queue": ["none"]}); 10_000];
+    let operators = vec![json!({"queue": ["none"]}); 999];
     let long = [
         json!({"hostlist": [hosts.collect::<Vec<_>>().join(",")]}),
         json!({ "or": operators }),

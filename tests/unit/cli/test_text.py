@@ -10,8 +10,8 @@ import pytest
 from penstock.cli.logformat import LogFormatter
 from penstock.cli.text import json_text, safe, safe_json, safe_lines
 
-UNSAFE_TEXT = "ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
-ESCAPED_TEXT = r"ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
+UNSAFE_TEXT = "ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u200b\ufeff\u2028\u202e\udcff"
+ESCAPED_TEXT = r"ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u200b\ufeff\u2028\u202e\udcff"
 
 
 @pytest.mark.parametrize("text", ["", "plain", "ƒ3ajkTq", "naïve 日本 🙂", "back\\slash", "a\xa0b"])

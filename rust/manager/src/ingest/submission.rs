@@ -27,7 +27,7 @@ use crate::census::Census;
 use crate::context::Context;
 use crate::depend;
 use crate::event::Event;
-use crate::jobs::Copies;
+use crate::jobs::{ActiveJobs, Copies};
 use crate::jobspecs;
 use crate::quota;
 use crate::reason::cut_error;
@@ -245,7 +245,9 @@ pub(super) struct Submission {
     /// Ids that are allotted to further jobs: the first, and their number.
     block: (JobId, u64),
     /// The number of accepted jobs, those included that are only checked.
-    pub(super) accepted: u64,
+    accepted: u64,
+    /// The jobs that it has counted as active.
+    pub(super) active: ActiveJobs,
     /// The number of those in the response to the request whose submissions are accepted now.
     accepted_of_request: u64,
     /// The length of the reasons in the response for a list of independent submissions.
@@ -281,6 +283,7 @@ impl Submission {
             hidden: 0,
             block: (JobId::default(), 0),
             accepted: 0,
+            active: ActiveJobs::default(),
             accepted_of_request: 0,
             reasons_bytes: 0,
             tally: Vec::new(),
@@ -458,17 +461,16 @@ impl Submission {
         let text = jobspec_text(submission, sender)?;
         let template = ids
             .map(|ids| {
-                let greatest = ids.last().unwrap_or_default();
-                let template = jobspecs::check_template(cx, &text, userid, greatest)?;
+                let template = jobspecs::check_template(cx, &text, userid, &ids)?;
                 Ok::<_, RequestError>((template, ids))
             })
             .transpose()?;
         if !self.invalid.is_empty() {
             if template.is_none() {
-                jobspecs::check_submitted(cx, &text, userid)?;
+                jobspecs::check_submitted(cx, &text, userid, count)?;
             }
             // Further jobs of the list are checked against the limits of the user together with these.
-            cx.jobs.count_active(userid, count);
+            self.count_active(cx, ActiveJobs::without_dependencies(count));
             self.accepted += count;
             self.accepted_of_request += count;
             if self.form == ResponseForm::Part {
@@ -477,7 +479,10 @@ impl Submission {
             return Ok(());
         }
         let (stored, (first, last)) = match template {
-            None => (jobspecs::submit(cx, &text, userid)?, self.allot(cx, count)?),
+            None => (
+                jobspecs::submit(cx, &text, userid, count)?,
+                self.allot(cx, count)?,
+            ),
             Some((template, ids)) => {
                 let range = self.allot(cx, count)?;
                 let copies = CopyIds::new(range.0, ids);
@@ -501,7 +506,7 @@ impl Submission {
             }
             copies
         };
-        cx.jobs.count_active(userid, count);
+        self.count_active(cx, ActiveJobs::of(&stored.spec, count));
         self.count(&copies, count);
         let is_single = submission.count.is_none() && submission.cc.is_none();
         if is_single {
@@ -523,6 +528,12 @@ impl Submission {
             _ => self.ranges.push((first, last)),
         }
         Ok(())
+    }
+
+    /// Counts jobs of its user as active.
+    fn count_active(&mut self, cx: &mut Context, jobs: ActiveJobs) {
+        self.active.add(jobs);
+        cx.jobs.count_active(self.sender.userid, jobs);
     }
 
     /// Checks the number of jobs of one submission, and of all so far.

@@ -22,6 +22,10 @@ use crate::state::{JobResult, State};
 
 /// The greatest depth of nested operators.
 const MAX_FILTER_DEPTH: usize = 64;
+/// The greatest number of operators in a filter.
+const MAX_FILTER_OPERATORS: usize = 1000;
+/// The greatest number of values in the lists of its operators.
+const MAX_FILTER_VALUES: usize = 1 << 16;
 /// The greatest number of ranges of hosts in a filter: a short text can stand for many.
 const MAX_FILTER_RANGES: usize = 1 << 16;
 
@@ -136,7 +140,7 @@ fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), Req
 impl Filter {
     /// Reads `{"operator": [values]}`; `{}` matches every job.
     pub(crate) fn parse(value: &Value) -> Result<Self, RequestError> {
-        parse(value, 0, &mut 0)
+        parse(value, 0, &mut Parts::default())
     }
 
     /// Whether an inactive job may satisfy the filter, as far as its operators on states tell.
@@ -323,7 +327,24 @@ impl Stamp {
 }
 
 /// `ranges` counts those of all hostlists.
-fn parse(value: &Value, depth: usize, ranges: &mut usize) -> Result<Filter, RequestError> {
+/// The parts of a filter so far.
+#[derive(Default)]
+struct Parts {
+    operators: usize,
+    values: usize,
+    ranges: usize,
+}
+
+fn check_parts(found: usize, most: usize, noun: &str) -> Result<(), RequestError> {
+    if found > most {
+        return Err(wrong(format!("expected at most {most} {noun}")));
+    }
+    Ok(())
+}
+
+fn parse(value: &Value, depth: usize, parts: &mut Parts) -> Result<Filter, RequestError> {
+    parts.operators += 1;
+    check_parts(parts.operators, MAX_FILTER_OPERATORS, "operators")?;
     let object = value
         .as_object()
         .ok_or_else(|| wrong(format!("expected an object, found `{value}`")))?;
@@ -341,18 +362,21 @@ fn parse(value: &Value, depth: usize, ranges: &mut usize) -> Result<Filter, Requ
     let values = values
         .as_array()
         .ok_or_else(|| wrong(format!("expected `{operator}` to have a list")))?;
-    let filters = |ranges: &mut usize| {
-        let inner = values.iter().map(|value| parse(value, depth + 1, ranges));
+    let filters = |parts: &mut Parts| {
+        let inner = values.iter().map(|value| parse(value, depth + 1, parts));
         inner.collect::<Result<Vec<_>, _>>()
     };
+    let is_nested = matches!(operator.as_str(), "and" | "or" | "not");
+    parts.values += if is_nested { 0 } else { values.len() };
+    check_parts(parts.values, MAX_FILTER_VALUES, "values")?;
     let time = |stamp| {
         let (comparison, time) = comparison(operator, values)?;
         Ok(Filter::Time(stamp, comparison, time))
     };
     Ok(match operator.as_str() {
-        "and" => Filter::And(filters(ranges)?),
-        "or" => Filter::Or(filters(ranges)?),
-        "not" => Filter::Not(filters(ranges)?),
+        "and" => Filter::And(filters(parts)?),
+        "or" => Filter::Or(filters(parts)?),
+        "not" => Filter::Not(filters(parts)?),
         "userid" => {
             let users = values.iter().map(Value::as_u64).collect::<Option<_>>();
             Filter::Users(users.ok_or_else(|| wrong("expected user ids"))?)
@@ -368,11 +392,8 @@ fn parse(value: &Value, depth: usize, ranges: &mut usize) -> Result<Filter, Requ
         "hostlist" => {
             let text = strings(operator, values)?.join(",");
             let hosts: Hostlist = text.parse().map_err(wrong)?;
-            *ranges += hosts.range_count();
-            if *ranges > MAX_FILTER_RANGES {
-                let expected = format!("expected at most {MAX_FILTER_RANGES} ranges of hosts");
-                return Err(wrong(expected));
-            }
+            parts.ranges += hosts.range_count();
+            check_parts(parts.ranges, MAX_FILTER_RANGES, "ranges of hosts")?;
             Filter::Hosts(hosts, text.len())
         }
         "ranks" => {
