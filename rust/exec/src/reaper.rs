@@ -3,14 +3,16 @@
 mod freeze;
 mod job;
 mod outbox;
+mod start_queue;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 
 use freeze::{Freeze, Root, Walk};
 use job::{Job, TaskState, task_events, unknown_end};
 use outbox::Outbox;
+use start_queue::{Next, QueuedSignal, Reply, StartQueue};
 
 use crate::input::{Inputs, WriteRequest, WriteResponse};
 use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
@@ -57,7 +59,7 @@ pub struct Reaper {
     /// The sessions of ended orphans, which may have processes.
     unsearched_sessions: BTreeMap<Pid, TaskId>,
     inputs: Inputs,
-    queue: VecDeque<Queued>,
+    queue: StartQueue,
     outbox: Outbox,
     /// Records that are not in the log yet. Messages are held until the log is written.
     records: Vec<u8>,
@@ -78,29 +80,6 @@ enum Child {
     Adopted(TaskId),
     /// A descendant of an unknown task.
     Stray,
-}
-
-/// A request that is outstanding.
-#[derive(Debug)]
-enum Queued {
-    Spawn(Batch),
-    /// A list request. It waits for earlier tasks, so that it misses none.
-    List(ConnectionId, u32),
-    /// A signal for tasks that are not all started.
-    Signal {
-        connection: ConnectionId,
-        id: u32,
-        target: SignalTarget,
-        signal: u32,
-    },
-}
-
-/// A spawn request.
-#[derive(Debug)]
-struct Batch {
-    connection: ConnectionId,
-    id: u32,
-    tasks: VecDeque<TaskSpec>,
 }
 
 impl Reaper {
@@ -133,7 +112,7 @@ impl Reaper {
             remnants: BTreeMap::new(),
             unsearched_sessions: BTreeMap::new(),
             inputs: Inputs::default(),
-            queue: VecDeque::new(),
+            queue: StartQueue::default(),
             outbox: Outbox::default(),
             records: Vec::new(),
             log_len: 0,
@@ -264,12 +243,14 @@ impl Reaper {
             }
             Request::Signal { signal, .. } if signal > MAX_SIGNAL => libc::EINVAL,
             Request::Signal { target, signal } if self.has_queued(target) => {
-                self.queue.push_back(Queued::Signal {
-                    connection,
-                    id,
+                let (SignalTarget::Job(job) | SignalTarget::Task(TaskId { job, .. })) = target;
+                let reply = Reply { connection, id };
+                let signal = QueuedSignal {
+                    reply,
                     target,
                     signal,
-                });
+                };
+                self.queue.add_signal(job, signal);
                 return;
             }
             Request::Signal { target, signal } => self.signal(target, signal, kernel),
@@ -323,7 +304,7 @@ impl Reaper {
                 0
             }
             Request::List => {
-                self.queue.push_back(Queued::List(connection, id));
+                self.queue.add_list(Reply { connection, id });
                 return;
             }
             Request::Shutdown if self.has_process() => libc::EBUSY,
@@ -424,32 +405,23 @@ impl Reaper {
     /// Starts some of the requested tasks, and handles the requests that wait for them.
     pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
         for _ in 0..MAX_SPAWNS_PER_STEP {
-            let (connection, id, errno) = match self.queue.front_mut() {
+            let (Reply { connection, id }, errno) = match self.queue.next() {
                 None => return,
-                Some(Queued::Spawn(batch)) => {
-                    if let Some(spec) = batch.tasks.pop_front() {
-                        self.spawn(&spec, kernel);
-                        continue;
-                    }
-                    (batch.connection, batch.id, 0)
+                Some(Next::Start(spec)) => {
+                    self.spawn(&spec, kernel);
+                    continue;
                 }
-                Some(Queued::List(connection, id)) => {
-                    let (connection, id) = (*connection, *id);
-                    self.list(connection);
-                    (connection, id, 0)
+                Some(Next::Done(reply)) => (reply, 0),
+                Some(Next::List(reply)) => {
+                    self.list(reply.connection);
+                    (reply, 0)
                 }
-                Some(Queued::Signal {
-                    connection,
-                    id,
+                Some(Next::Signal(QueuedSignal {
+                    reply,
                     target,
                     signal,
-                }) => {
-                    let (connection, id) = (*connection, *id);
-                    let (target, signal) = (*target, *signal);
-                    (connection, id, self.signal(target, signal, kernel))
-                }
+                })) => (reply, self.signal(target, signal, kernel)),
             };
-            self.queue.pop_front();
             let done = Message::Done { id, errno };
             self.outbox.reply_in_time(connection, done);
         }
@@ -533,7 +505,7 @@ impl Reaper {
     // --- tasks
 
     fn enqueue(&mut self, connection: ConnectionId, id: u32, tasks: Vec<TaskSpec>) {
-        let mut batch = VecDeque::with_capacity(tasks.len());
+        let mut batch = Vec::with_capacity(tasks.len());
         let mut known = BTreeSet::new();
         for spec in tasks {
             let task = spec.task;
@@ -549,7 +521,7 @@ impl Reaper {
             if job.cancels(task.rank) {
                 self.fail(task, CANCELLED);
             } else {
-                batch.push_back(spec);
+                batch.push(spec);
             }
         }
         // A service takes a job as one with processes from the event of a task on.
@@ -558,11 +530,7 @@ impl Reaper {
             let empty = known.into_iter().map(|job| Event::Empty { job });
             self.outbox.send(connection, empty);
         }
-        self.queue.push_back(Queued::Spawn(Batch {
-            connection,
-            id,
-            tasks: batch,
-        }));
+        self.queue.add_tasks(Reply { connection, id }, batch);
     }
 
     /// Assigns a mark to the descendants of a task, if one is free.
@@ -901,8 +869,8 @@ impl Reaper {
                 }
             }
             self.maybe_empty.insert(id);
+            self.cancel_killed(id);
         }
-        self.cancel_killed();
         for target in targets {
             if let SignalTarget::Job(id) = target
                 && let Some(cgroup) = self.jobs.get(id).and_then(|job| job.cgroup)
@@ -924,21 +892,12 @@ impl Reaper {
         errno
     }
 
-    /// Cancels the queued tasks that have been killed, or whose jobs have.
-    fn cancel_killed(&mut self) {
-        let mut cancelled = Vec::new();
-        for queued in &mut self.queue {
-            let Queued::Spawn(batch) = queued else {
-                continue;
-            };
-            batch.tasks.retain(|spec| {
-                let job = self.jobs.get(&spec.task.job);
-                let is_cancelled = job.is_some_and(|job| job.cancels(spec.task.rank));
-                cancelled.extend(is_cancelled.then_some(spec.task));
-                !is_cancelled
-            });
-        }
-        for task in cancelled {
+    /// Cancels the queued tasks of a job that have been killed, all if the job has.
+    fn cancel_killed(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        for task in self.queue.cancel(id, |task| job.cancels(task.rank)) {
             self.fail(task, CANCELLED);
         }
     }

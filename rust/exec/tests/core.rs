@@ -382,6 +382,81 @@ fn a_large_batch_leaves_turns_for_others() {
     assert_eq!(events.last(), Some(&empty(1)));
 }
 
+/// Requests 1,000 tasks of job 1, and then the one of job 2.
+fn request_many_and_one(world: &mut World) {
+    let (reaper, kernel) = (&mut world.reaper, &mut world.kernel);
+    let many: Vec<_> = (0..1000).map(|rank| spec(1, rank)).collect();
+    reaper.handle(SERVICE, 1, Request::Spawn(many), kernel);
+    reaper.step(kernel);
+    reaper.handle(SERVICE, 2, Request::Spawn(vec![spec(2, 0)]), kernel);
+}
+
+fn started(world: &World) -> Vec<TaskId> {
+    world.kernel.spawned.iter().map(|(task, _)| *task).collect()
+}
+
+#[test]
+fn jobs_start_their_tasks_in_turn() {
+    let mut world = World::new();
+    request_many_and_one(&mut world);
+    let before = started(&world).len();
+    let messages = world.run();
+    let done = messages.iter().filter_map(|message| match message {
+        Message::Done { id, errno } => Some((*id, *errno)),
+        _ => None,
+    });
+    assert_eq!(done.collect::<Vec<_>>(), [(2, 0), (1, 0)]);
+    let started = started(&world);
+    let own = started.iter().position(|id| *id == task(2, 0));
+    let own = own.expect("it has started");
+    assert!(own <= before + 1, "after {own} tasks of the other job");
+    // The tasks of a job start in the order of the request.
+    let others: Vec<_> = started.into_iter().filter(|id| *id != task(2, 0)).collect();
+    let requested: Vec<_> = (0..1000).map(|rank| task(1, rank)).collect();
+    assert_eq!(others, requested);
+}
+
+#[test]
+fn a_killed_job_leaves_the_turns_and_each_of_its_tasks_is_reported() {
+    let mut world = World::new();
+    request_many_and_one(&mut world);
+    let before = started(&world);
+    let kill = Request::Kill(vec![JobId::new(1)]);
+    world.reaper.handle(SERVICE, 3, kill, &mut world.kernel);
+    let events = world.events();
+    assert_eq!(started(&world), [before, vec![task(2, 0)]].concat());
+    let mut over: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Failed { task, .. } | Event::Ended { task, .. } => Some(*task),
+            _ => None,
+        })
+        .collect();
+    over.sort();
+    assert_eq!(
+        over,
+        (0..1000).map(|rank| task(1, rank)).collect::<Vec<_>>()
+    );
+    // A job of the same number would get turns again.
+    world.request(Request::Forget(vec![JobId::new(1)]));
+    world.start(1, 0);
+}
+
+#[test]
+fn a_list_waits_for_earlier_tasks_and_not_for_later_ones() {
+    let mut world = World::new();
+    let (reaper, kernel) = (&mut world.reaper, &mut world.kernel);
+    let tasks = |job, count| Request::Spawn((0..count).map(|rank| spec(job, rank)).collect());
+    reaper.handle(SERVICE, 1, tasks(1, 100), kernel);
+    reaper.handle(SERVICE, 2, Request::List, kernel);
+    reaper.handle(SERVICE, 3, tasks(2, 500), kernel);
+    let done = world.run().into_iter().filter_map(|message| match message {
+        Message::Done { id, .. } => Some(id),
+        _ => None,
+    });
+    assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3]);
+}
+
 #[test]
 fn another_reaper_knows_what_was_recorded() {
     let mut world = World::new();

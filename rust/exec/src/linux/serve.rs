@@ -34,6 +34,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// Unread bytes at which a connection is closed. Its service can reconnect and request everything that is known.
 const MAX_UNSENT_BYTES: usize = 64 << 20;
 const READ_BUFFER_BYTES: usize = 64 << 10;
+/// Reads of one connection before exits are handled and tasks started again.
+const MAX_READS_AHEAD: u32 = 256;
 /// Delay before a failed write of the log is retried.
 const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which the message that a task has started is held: the end of a shorter task travels with it.
@@ -313,7 +315,7 @@ impl EventLoop {
                 let is_readable = flags.intersects(
                     epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
-                if is_readable && let Err(error) = self.receive(id) {
+                if is_readable && let Err(error) = self.receive_ahead(id) {
                     self.drop_connection(id, &error);
                 }
             }
@@ -423,6 +425,16 @@ impl EventLoop {
                 .handle(id, request_id, request, &mut self.kernel);
         }
         Ok(true)
+    }
+
+    /// Handles the requests of one read, and of more reads while tasks are to be started: that takes much longer, and the
+    /// request that comes next may be for another job.
+    fn receive_ahead(&mut self, id: ConnectionId) -> io::Result<()> {
+        let mut reads = 0;
+        while self.receive(id)? && self.reaper.has_queued_requests() && reads < MAX_READS_AHEAD {
+            reads += 1;
+        }
+        Ok(())
     }
 
     /// Handles everything that older connections have sent. A killed service may have left requests in its socket: the
