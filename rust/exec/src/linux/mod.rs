@@ -14,6 +14,7 @@ mod output_usage;
 mod pmi;
 mod pmi_server;
 mod procfs;
+mod remove_directory;
 mod serve;
 mod service;
 mod simulate;

@@ -25,6 +25,7 @@ use super::directory::{self, Directory, IfLocked};
 use super::empty_files::EmptyFiles;
 use super::output_directories::OutputDirectories;
 use super::output_usage::OutputCount;
+use super::remove_directory::DirectoryRemover;
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::log::LogContents;
@@ -165,11 +166,12 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let failed = |error: io::Error| Error::system("the service failed", &error);
     let settings = settings(&options).map_err(failed)?;
     let mut service = Service::new(settings, journal);
+    let remover = DirectoryRemover::start().map_err(failed)?;
     if geteuid().is_root() {
-        remove_old_job_directories(&options.job_directories, &service);
+        remove_old_job_directories(&options.job_directories, &service, &remover);
     }
     for name in [PMIX_DIRECTORY, JOB_DIRECTORIES] {
-        remove_old_job_directories(&options.directory.join(name), &service);
+        remove_old_job_directories(&options.directory.join(name), &service, &remover);
     }
     let known = service.known_jobs().collect();
     let outputs = OutputDirectories::new(&options.directory, output.clone(), known);
@@ -177,6 +179,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let mut event_loop = EventLoop {
         server,
         empty_files: EmptyFiles::new(output),
+        remover,
         outputs,
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
@@ -307,6 +310,7 @@ struct EventLoop {
     server: Server,
     outputs: OutputDirectories,
     empty_files: EmptyFiles,
+    remover: DirectoryRemover,
     directory: Directory,
     log: File,
     log_len: u64,
@@ -572,7 +576,7 @@ impl EventLoop {
                 }
             }
             Effect::RemoveJobDirectory(job, owner) => {
-                remove_in_background(self.job_directory(job, owner));
+                self.remover.remove(self.job_directory(job, owner));
             }
             Effect::RemovePmiSocket(job) => {
                 let sockets = self.options.directory.join(PMI_DIRECTORY);
@@ -581,7 +585,7 @@ impl EventLoop {
             }
             Effect::RemovePmixDirectory(job) => {
                 let directories = self.options.directory.join(PMIX_DIRECTORY);
-                remove_in_background(job_directory(&directories, job));
+                self.remover.remove(job_directory(&directories, job));
             }
             Effect::ReuseEmptyOutput { job, guest } => self.empty_files.add(job, guest),
             Effect::Request(id, request) => {
@@ -742,7 +746,7 @@ fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<(Start
 }
 
 /// Removes the directories of jobs that are not in the journal.
-fn remove_old_job_directories(path: &Path, service: &Service) {
+fn remove_old_job_directories(path: &Path, service: &Service, remover: &DirectoryRemover) {
     let known = service
         .known_jobs()
         .map(|job| job_directory(path, job))
@@ -750,7 +754,7 @@ fn remove_old_job_directories(path: &Path, service: &Service) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         let path = entry.path();
         if !known.contains(&path) {
-            remove_in_background(path);
+            remover.remove(path);
         }
     }
 }
@@ -826,14 +830,6 @@ fn make_job_file(path: &Path, file: &JobFile, uid: Option<u32>) -> io::Result<()
         FileContent::Link(_) => Ok(()),
         _ => fs::set_permissions(path, Permissions::from_mode(file.permissions)),
     }
-}
-
-/// Removes a directory in a thread: its size is the guest's choice. Symbolic links in it are not followed.
-fn remove_in_background(path: PathBuf) {
-    std::thread::spawn(move || {
-        // The next service removes the rest.
-        let _ = fs::remove_dir_all(path);
-    });
 }
 
 fn read_chunk(path: &Path, offset: u64) -> Chunk {
