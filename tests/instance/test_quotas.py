@@ -587,7 +587,7 @@ def test_the_memory_of_jobspecs_of_a_guest_is_limited(site):
             if kind == "dependencies":
                 # Copies have dependencies of their own.
                 copies = {"jobspec": spec(0, kind), "count": 10, "urgency": 0}
-                with pytest.raises(RpcError, match="active jobs of user 54322 .*job-bytes"):
+                with pytest.raises(RpcError, match=r"active jobs of user 54322 .*job-bytes"):
                     other.rpc("job-ingest.submit", copies)
             if kind == "constraint":
                 # Jobs share their constraint, but not with another time limit.

@@ -85,7 +85,7 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
 
 
 class Teller(Talker):
-    """A service that sends long responses to one request after the other when it is told to."""
+    """A service that sends several long responses to each request."""
 
     def deliver(self, batch):
         self.requests = [*getattr(self, "requests", []), *batch]
@@ -113,7 +113,7 @@ def test_streams_that_a_guest_does_not_read_are_bounded_on_all_its_connections(
             for _ in range(100):
                 teller.tell()
                 await wait_all_tasks_blocked()
-                # What each connection may have, and one further response.
+                # Each connection may have a response more, and one is being written.
                 assert broker.stats()["unsent"] <= 4_000_000 + 8 * 2 * len(BIG)
             assert broker.stats()["closed_unread"] > 0
             assert f"closing the connection of pid {os.getpid()}: it leaves" in caplog.text

@@ -82,7 +82,7 @@ impl Addresses {
     }
 }
 
-/// What jobs request, and their attributes, if a job refers to equal ones.
+/// The request of jobs, and their attributes, if a job refers to equal ones.
 pub(crate) type SharedWith = (Option<Arc<RequestedResources>>, Option<Arc<Attributes>>);
 
 /// A value to which active jobs of a user refer.

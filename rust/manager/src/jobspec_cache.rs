@@ -176,7 +176,7 @@ impl JobspecCache {
         Arc::new(Spec { attributes, ..spec })
     }
 
-    /// What equals the values of a job with this spec and request, if jobs refer to it.
+    /// Values that equal those of a job with this spec and request, if jobs refer to them.
     pub(crate) fn find_shared(&self, spec: &Spec, requested: &RequestedResources) -> SharedWith {
         let attributes = self.attributes.find(&spec.attributes);
         (self.requested.find(requested), attributes)
