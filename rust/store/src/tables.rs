@@ -305,7 +305,7 @@ pub struct BadRow {
 }
 
 impl BadRow {
-    /// The row of a [value of the instance](Store::meta).
+    /// The row of a [value of the instance](crate::Store::meta).
     pub fn of_meta(key: &str, reason: impl fmt::Display) -> Self {
         Self {
             table: "meta",
