@@ -992,7 +992,11 @@ class Broker:
 
     def _bound_unread_of(self, uid: int) -> None:
         """Closes the connections of a guest that leave the most unread, if all leave too much."""
-        remotes = [remote for remote in self._sockets.values() if remote.uid == uid]
+        remotes = [
+            remote
+            for remote in self._sockets.values()
+            if remote.uid == uid and not remote.scope.cancel_called
+        ]
         remotes.sort(key=lambda remote: remote.unsent)
         unread = sum(remote.unsent for remote in remotes)
         while unread > MAX_GUEST_UNREAD_BYTES:

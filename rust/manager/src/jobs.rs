@@ -252,7 +252,7 @@ pub struct Jobs {
     holders: BTreeSet<JobId>,
     /// The active jobs of each user who has any.
     active_by_user: BTreeMap<u32, ActiveJobs>,
-    /// The values that these share, of those that have been added.
+    /// The values of active jobs in memory: unlike `active_by_user`, without the jobs that a submission has yet to add.
     held_values: HeldValues,
     /// Jobs added, changed or removed since the last check of their records.
     #[cfg(debug_assertions)]

@@ -143,7 +143,7 @@ impl Salvage {
         self.leave_out_bad_rows()
     }
 
-    /// Leaves out the bad rows, and those that are bad without them.
+    /// Leaves out the bad rows, then the rows that refer to these, until no bad row is left.
     fn leave_out_bad_rows(&mut self) -> Result<(), Error> {
         loop {
             let bad = self.store.bad_rows()?;
