@@ -145,14 +145,23 @@ impl Salvage {
 
     /// Leaves out the bad rows, then the rows that refer to these, until no bad row is left.
     fn leave_out_bad_rows(&mut self) -> Result<(), Error> {
+        let mut before = Vec::new();
         loop {
             let bad = self.store.bad_rows()?;
             if bad.is_empty() {
                 return Ok(());
             }
+            if bad == before {
+                let rows: Vec<String> = bad.iter().map(ToString::to_string).collect();
+                return Err(Error::invalid(&format!(
+                    "the repair cannot leave out: {}",
+                    rows.join(", ")
+                )));
+            }
             for row in &bad {
                 self.leave_out_row(row)?;
             }
+            before = bad;
         }
     }
 }
