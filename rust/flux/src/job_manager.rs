@@ -489,6 +489,8 @@ pub struct RejectedStats {
     pub eventlog_bytes: u64,
     /// Submissions of a user of which parts are missing.
     pub unfinished_submissions: u64,
+    /// The output that lookups of a user collect at a time.
+    pub lookup_bytes: u64,
 }
 
 /// The id that names no job: any waitable job, or the end of the past events of a journal.

@@ -241,7 +241,7 @@ fn payloads_of_the_job_services_round_trip() {
             "exec":{"service":null,"queued":0},
             "outstanding":{"followers":1,"waits":2,"awaited":3,"drains":4},
             "rejected":{"submission_jobs":5,"active_jobs":6,"memo_bytes":1,"all_memo_bytes":2,"job_bytes":7,
-                "jobspec_bytes":3,"text_bytes":4,"eventlog_bytes":6,"unfinished_submissions":5},
+                "jobspec_bytes":3,"text_bytes":4,"eventlog_bytes":6,"unfinished_submissions":5,"lookup_bytes":0},
             "states":{"depend":1,"priority":2,"sched":3,"run":4,"cleanup":5,"inactive":6},
             "queues":{"batch":{"pending":1,"running":2}},"submitted":7,
             "ended":{"completed":1,"failed":2,"canceled":3,"timeout":4},"purged":8,

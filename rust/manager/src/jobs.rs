@@ -179,7 +179,7 @@ const MIN_WRITTEN_JOBS: usize = 500;
 
 /// The number of jobs that stay in memory after their end: these are often asked for. Few in debug builds, which are to
 /// show what depends on more.
-const RECENT_JOBS: usize = if cfg!(debug_assertions) { 2 } else { 8192 };
+const RECENT_JOBS: usize = if cfg!(debug_assertions) { 2 } else { 2048 };
 
 /// Events that are not in the store yet, by job: the sequence number of the first one, and the lines.
 pub(crate) type Unwritten = BTreeMap<JobId, (u32, String)>;

@@ -3,7 +3,7 @@
 //!
 //! `job_list` lists the rows of jobs (`row`) that pass a `filter`, `watch` has the streams and waits,
 //! `info`, `history` and `kvs` answer at once; `guest` has the logs of a job's execution and output, the latter by way
-//! of the execution service, `input_log` that of its standard input.
+//! of the execution service, `lookup_bytes` what lookups of it have collected, `input_log` that of its standard input.
 
 mod criteria;
 mod filter;
@@ -16,6 +16,7 @@ pub(crate) mod job_results;
 mod journal;
 pub(crate) mod key_watch;
 pub(crate) mod kvs;
+mod lookup_bytes;
 pub(crate) mod row;
 mod selection;
 mod shell_options;

@@ -6,9 +6,10 @@ mod common;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::{Bench, OWNER, body, rejection, topics};
-use penstock_flux::errno::{EISDIR, ENODATA, ENOENT, ENOSYS, ENOTDIR, EPERM, EPIPE};
+use penstock_flux::errno::{EAGAIN, EISDIR, ENODATA, ENOENT, ENOSYS, ENOTDIR, EPERM, EPIPE};
 use penstock_flux::flags::STREAMING;
 use penstock_jobspec::job_id::JobId;
+use penstock_manager::Settings;
 use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
@@ -305,6 +306,70 @@ fn a_lookup_of_output_is_answered_when_all_is_there() {
             .lines()
             .count(),
         3
+    );
+}
+
+#[test]
+fn the_output_that_lookups_of_a_guest_collect_at_a_time_is_limited() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..common::settings()
+    });
+    bench.scheduler(None);
+    bench.executor();
+    let payload = json!({"jobspec": common::jobspec(&json!({}))});
+    let out = bench.request_as("guest", GUEST, "job-ingest.submit", &payload, 0);
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    bench.allocate(id);
+    bench.exec(id, "start", &json!({}));
+    let keys = json!({"id": id, "keys": ["guest.output"]});
+    let look_up = |bench: &mut Bench, client: &str, userid: u32| {
+        let out = bench.request_as(client, userid, "job-info.lookup", &keys, 0);
+        named(&out, "job-exec.output").clone()
+    };
+    // 15 MiB each: the fifth exceeds 64 MiB.
+    let part = BASE64.encode("x".repeat(15 << 20));
+    let mut lookups = Vec::new();
+    for _ in 0..4 {
+        let request = look_up(&mut bench, "guest", GUEST);
+        assert_eq!(
+            topics(&output(&mut bench, &request, "stdout", &part)),
+            [""; 0]
+        );
+        lookups.push(request);
+    }
+    let other = look_up(&mut bench, "guest", GUEST);
+    let out = output(&mut bench, &other, "stdout", &part);
+    let (errnum, text) = rejection(&out);
+    assert_eq!(errnum, EAGAIN);
+    assert!(
+        text.contains("by user 1001 have ") && text.contains("at most 67108864"),
+        "{text}"
+    );
+    let cancel = body(named(&out, "job-exec.output-cancel"));
+    assert_eq!(cancel, json!({"matchtag": other.matchtag}));
+    let stats = bench.request("job-manager.stats-get", &json!({}));
+    assert_eq!(body(&stats[0])["rejected"]["lookup_bytes"], 1);
+    // The owner's are not limited.
+    let request = look_up(&mut bench, "client", OWNER);
+    assert_eq!(
+        topics(&output(&mut bench, &request, "stdout", &part)),
+        [""; 0]
+    );
+    // One that has ended counts no longer, nor do those of a client that has disconnected.
+    let ended = lookups.pop().unwrap();
+    let out = bench.send(Message::error_to(&ended, ENODATA, ""));
+    assert_eq!(out[0].errnum(), 0);
+    let again = look_up(&mut bench, "guest", GUEST);
+    assert_eq!(
+        topics(&output(&mut bench, &again, "stdout", &part)),
+        [""; 0]
+    );
+    bench.request_as("guest", GUEST, "job-info.disconnect", &Value::Null, 4);
+    let request = look_up(&mut bench, "guest", GUEST);
+    assert_eq!(
+        topics(&output(&mut bench, &request, "stdout", &part)),
+        [""; 0]
     );
 }
 

@@ -31,6 +31,7 @@ use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
 use super::input_log::{INPUT_LOG, InputLogs};
+use super::lookup_bytes::{LookupBytes, MAX_GUEST_LOOKUP_BYTES};
 use super::shell_options::{is_set, jobspec};
 use crate::shell_defaults::F58_PLAIN;
 
@@ -191,6 +192,8 @@ struct OutputRelay {
     /// The topic to cancel it.
     cancel: String,
     delivery: Delivery,
+    /// The length of the log so far that counts for the user, in bytes.
+    counted_bytes: usize,
     /// The ranks of the job's tasks.
     ranks: String,
     /// The streams that are retained.
@@ -300,6 +303,7 @@ pub(crate) struct Relays {
     /// The position at which each writer continues.
     writers: BTreeMap<Writer, InputPosition>,
     input_logs: InputLogs,
+    lookup_bytes: LookupBytes,
     last_number: u64,
 }
 
@@ -362,6 +366,7 @@ impl Relays {
                 .exec_topic(exec_method::OUTPUT_CANCEL)
                 .unwrap_or_default(),
             delivery,
+            counted_bytes: 0,
             ranks,
             streams: Vec::new(),
         };
@@ -416,7 +421,10 @@ impl Relays {
     ) -> Option<(JobId, Vec<Event>)> {
         let mut input = None;
         let is_last = match self.by_matchtag.get_mut(&response.matchtag) {
-            Some(Relay::Output(relay)) => relay.take_response(cx, response),
+            Some(Relay::Output(relay)) => {
+                let is_last = relay.take_response(cx, response);
+                is_last || relay.count(cx, &mut self.lookup_bytes, response.matchtag)
+            }
             Some(Relay::Input(number)) => {
                 let number = *number;
                 input = self.take_input_response(cx, number, response);
@@ -424,8 +432,9 @@ impl Relays {
             }
             None => false,
         };
-        if is_last {
-            self.by_matchtag.remove(&response.matchtag);
+        if is_last && let Some(Relay::Output(relay)) = self.by_matchtag.remove(&response.matchtag) {
+            self.lookup_bytes
+                .remove(relay.request.userid, relay.counted_bytes);
         }
         input
     }
@@ -470,6 +479,8 @@ impl Relays {
         for (matchtag, relay) in self.by_matchtag.extract_if(|_, relay| is_one(relay)) {
             cx.release_matchtag(matchtag);
             if let Relay::Output(relay) = relay {
+                self.lookup_bytes
+                    .remove(relay.request.userid, relay.counted_bytes);
                 cx.notify(&relay.cancel, &StreamCancelRequest { matchtag });
                 found.push(*relay);
             }
@@ -637,15 +648,35 @@ impl OutputRelay {
         let is_too_long = log.len() > MAX_LOOKUP_BYTES;
         if is_too_long {
             let text = format!("more than {MAX_LOOKUP_BYTES} bytes of output: watch {OUTPUT_LOG}");
-            cx.reject(&self.request, &RequestError::new(EFBIG, text));
-            cx.notify(
-                &self.cancel,
-                &StreamCancelRequest {
-                    matchtag: response.matchtag,
-                },
-            );
+            self.abort(cx, response.matchtag, &RequestError::new(EFBIG, text));
         }
         is_too_long
+    }
+
+    /// Counts what a lookup has collected. Returns whether it ends because all lookups of a guest have collected too much.
+    fn count(&mut self, cx: &mut Context, counts: &mut LookupBytes, matchtag: u32) -> bool {
+        let Delivery::Lookup(_, log) = &self.delivery else {
+            return false;
+        };
+        let userid = self.request.userid;
+        let all = counts.add(userid, log.len() - self.counted_bytes);
+        self.counted_bytes = log.len();
+        let is_too_much = userid != cx.settings.owner && all > MAX_GUEST_LOOKUP_BYTES;
+        if is_too_much {
+            cx.count_rejection(|rejected| &mut rejected.lookup_bytes);
+            let text = format!(
+                "all outstanding lookups of {OUTPUT_LOG} by user {userid} have {all} bytes: expected at most \
+                 {MAX_GUEST_LOOKUP_BYTES}; look up fewer jobs at a time, or watch {OUTPUT_LOG}"
+            );
+            self.abort(cx, matchtag, &RequestError::new(EAGAIN, text));
+        }
+        is_too_much
+    }
+
+    /// Rejects the client's request, and cancels the one to the execution service, which has this matchtag.
+    fn abort(&self, cx: &mut Context, matchtag: u32, error: &RequestError) {
+        cx.reject(&self.request, error);
+        cx.notify(&self.cancel, &StreamCancelRequest { matchtag });
     }
 
     fn send_data(
