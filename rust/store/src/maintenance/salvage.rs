@@ -140,29 +140,31 @@ impl Salvage {
                     .write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
             }
         }
-        self.leave_out_bad_rows()
+        self.losses.extend(remove_bad_rows(&mut self.store)?);
+        Ok(())
     }
+}
 
-    /// Leaves out the bad rows, then the rows that refer to these, until no bad row is left.
-    fn leave_out_bad_rows(&mut self) -> Result<(), Error> {
-        let mut before = Vec::new();
-        loop {
-            let bad = self.store.bad_rows()?;
-            if bad.is_empty() {
-                return Ok(());
-            }
-            if bad == before {
-                let rows: Vec<String> = bad.iter().map(ToString::to_string).collect();
-                return Err(Error::invalid(&format!(
-                    "the repair cannot leave out: {}",
-                    rows.join(", ")
-                )));
-            }
-            for row in &bad {
-                self.leave_out_row(row)?;
-            }
-            before = bad;
+/// Removes the bad rows, then the rows that refer to these, until no bad row is left. Returns what is lost.
+fn remove_bad_rows(store: &mut Store) -> Result<Vec<String>, Error> {
+    let (mut losses, mut before) = (Vec::new(), Vec::new());
+    loop {
+        let bad = store.bad_rows()?;
+        if bad.is_empty() {
+            return Ok(losses);
         }
+        let texts: Vec<String> = bad.iter().map(ToString::to_string).collect();
+        if bad == before {
+            return Err(Error::invalid(&format!(
+                "the repair cannot leave out: {}",
+                texts.join(", ")
+            )));
+        }
+        for row in &bad {
+            store.remove_bad_row(row)?;
+        }
+        losses.extend(texts);
+        before = bad;
     }
 }
 
@@ -242,4 +244,28 @@ fn read_rows(
         }
     }
     Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Store, remove_bad_rows};
+
+    #[test]
+    fn a_repair_ends_with_an_error_if_a_bad_row_stays() {
+        let mut store = Store::in_memory().unwrap();
+        let bad = "INSERT INTO resource_events VALUES (1, x'ff')";
+        store.database.connection().execute_batch(bad).unwrap();
+        let row = "row 1 of `resource_events` is left out: `line` is not a text";
+        assert_eq!(remove_bad_rows(&mut store).unwrap(), [row]);
+        let kept =
+            "CREATE TRIGGER kept BEFORE DELETE ON resource_events BEGIN SELECT RAISE(IGNORE); END";
+        let connection = store.database.connection();
+        connection.execute_batch(bad).unwrap();
+        connection.execute_batch(kept).unwrap();
+        let error = remove_bad_rows(&mut store).unwrap_err();
+        assert!(
+            error.to_string().contains("cannot leave out: row 1 of"),
+            "{error}"
+        );
+    }
 }
