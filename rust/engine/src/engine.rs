@@ -110,8 +110,6 @@ impl Engine {
             allocation_log: AllocationLog::default(),
             starts: 0,
             work: 0,
-            any_node: Vec::new(),
-            reachable: Vec::new(),
         };
         Ok(Self {
             state,
@@ -201,9 +199,12 @@ impl Engine {
     }
 
     /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ only
-    /// in duration have the same shape.
+    /// in duration have the same shape. The engine knows it for good; those of [`submit`](Self::submit) are forgotten some time after
+    /// their jobs.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
-        self.state.node_table.shape(request)
+        let shape = self.state.node_table.shape(request);
+        self.state.node_table.hold(shape);
+        shape
     }
 
     /// Queues a job.
@@ -218,7 +219,7 @@ impl Engine {
             request,
             queue,
         } = job;
-        let shape = self.shape(&request);
+        let shape = self.state.node_table.shape(&request);
         self.submit_shape(id, priority, shape, request.duration, queue)
     }
 
@@ -361,7 +362,7 @@ impl Engine {
     /// removed.
     pub(crate) fn reconsider(&mut self) {
         self.state.queue.uncheck();
-        self.state.reachable.clear();
+        self.state.node_table.reachable.clear();
         self.recheck = true;
         self.state.changes += 1;
     }
@@ -482,8 +483,9 @@ impl Engine {
     ///
     /// It could not; the text of the error is the note of a denial.
     pub fn feasible(&mut self, request: &Request) -> Result<(), Infeasible> {
-        let shape = self.shape(request);
-        self.state.node_table.feasible(shape).map_err(Clone::clone)
+        let node_table = &mut self.state.node_table;
+        let shape = node_table.shape(request);
+        node_table.feasible(shape).map_err(Clone::clone)
     }
 
     /// The R of a running job, with start time and expiration.

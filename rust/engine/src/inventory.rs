@@ -38,8 +38,8 @@ impl Engine {
         let state = &mut self.state;
         state.timeline = None;
         state.changes += 1;
-        state.any_node.clear();
-        state.reachable.clear();
+        state.node_table.any_node.clear();
+        state.node_table.reachable.clear();
         state.partial = 0;
         for running in state.running_jobs.iter_mut() {
             let Relocated {
@@ -86,7 +86,7 @@ impl Engine {
 
     /// Invalidates the state that depends on which nodes are up.
     fn invalidate_up_nodes(&mut self) {
-        self.state.reachable.clear();
+        self.state.node_table.reachable.clear();
         // Cores released on nodes that are down do not count.
         self.state.timeline = None;
         self.state.changes += 1;

@@ -20,10 +20,10 @@ impl Engine {
 mod tests {
     use penstock_idset::IdSet;
     use penstock_jobspec::job_id::JobId;
-    use penstock_jobspec::{Count, Request};
+    use penstock_jobspec::{Constraint, Count, Request};
     use penstock_rset::ResourceSet;
 
-    use crate::{Engine, QueueId};
+    use crate::{Engine, Job, QueueId};
 
     fn engine(nodes: u32) -> Engine {
         let hosts = format!("node[0-{}]", nodes - 1).parse().unwrap();
@@ -105,6 +105,96 @@ mod tests {
             for id in 0..remaining {
                 assert!(engine.cancel(JobId::new(id.into())));
             }
+        }
+    }
+
+    /// A request for some slots on some hosts.
+    fn constrained(number: u32) -> Request {
+        let host = Constraint::Hostlist(format!("node{}", number % 10).parse().unwrap());
+        let other = Constraint::Properties(vec![format!("p{number}")]);
+        Request {
+            nnodes: None,
+            exclusive: false,
+            slots: Count::exactly(1 + number % 7),
+            cores_per_slot: Count::exactly(1),
+            gpus_per_slot: Count::exactly(0),
+            duration: 60.0,
+            constraint: Some(Constraint::Or(vec![host, other])),
+        }
+    }
+
+    fn job(id: u32, request: Request) -> Job {
+        Job {
+            id: JobId::new(id.into()),
+            priority: 16,
+            request,
+            queue: QueueId::default(),
+        }
+    }
+
+    #[test]
+    fn requests_of_jobs_that_have_left_are_forgotten() {
+        let jobs = 5000;
+        let mut engine = engine(10);
+        let running = constrained(3);
+        engine.submit(job(0, running.clone())).unwrap();
+        assert_eq!(engine.schedule(1.0, usize::MAX).len(), 1);
+        let pinned = engine.shape(&constrained(4));
+        let known = |engine: &Engine| engine.state.node_table.known_shapes();
+        let most = 300;
+        for id in 1..=jobs {
+            engine.submit(job(id, constrained(id))).unwrap();
+            if id % 2 == 0 {
+                assert!(engine.cancel(JobId::new(id.into())));
+            }
+        }
+        let half = jobs as usize / 2;
+        let (shapes, constraints) = known(&engine);
+        assert!((half..half + most).contains(&shapes) && constraints <= shapes);
+        // Each pending job has its own request, whatever was forgotten.
+        for id in (1..=jobs).step_by(2) {
+            let expected = job(id, constrained(id));
+            assert_eq!(engine.job(JobId::new(id.into())), Some(expected));
+        }
+        for id in (1..=jobs).step_by(2) {
+            assert!(engine.cancel(JobId::new(id.into())));
+        }
+        let (shapes, constraints) = known(&engine);
+        assert!(
+            shapes <= most && constraints <= most,
+            "{shapes} {constraints}"
+        );
+        // Checks of requests leave few.
+        for number in 0..jobs {
+            assert!(engine.feasible(&constrained(number)).is_ok());
+        }
+        let (shapes, constraints) = known(&engine);
+        assert!(
+            shapes <= most && constraints <= most,
+            "{shapes} {constraints}"
+        );
+        // The request of the running job is known, and so is that of `shape`.
+        assert_eq!(engine.job(JobId::new(0)), Some(job(0, running)));
+        let (id, queue) = (JobId::new(9999), QueueId::default());
+        engine.submit_shape(id, 16, pinned, 60.0, queue).unwrap();
+        assert_eq!(engine.job(id), Some(job(9999, constrained(4))));
+    }
+
+    #[test]
+    fn time_limits_of_jobs_that_have_left_take_no_memory() {
+        let jobs = 20_000;
+        let mut engine = engine(10);
+        let before = engine.queue_bytes();
+        for remaining in [0, 1] {
+            submit(&mut engine, jobs, 1, jobs);
+            assert!(engine.queue_bytes() > 150 * jobs as usize);
+            for id in remaining..jobs {
+                assert!(engine.cancel(JobId::new(id.into())));
+            }
+            let after = engine.queue_bytes();
+            // Of lanes beside one with a job the keys alone are removed.
+            let most = before + 200_000 + 120 * (remaining * jobs) as usize;
+            assert!(after <= most, "{after} of at most {most} bytes");
         }
     }
 

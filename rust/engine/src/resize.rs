@@ -32,8 +32,8 @@ impl Engine {
     /// the limits of the job's queue do not admit it; the engine is unchanged.
     pub fn extend(&mut self, id: JobId, request: &Request, now: f64) -> Result<ResourceSet, Error> {
         self.state.running_job(id)?;
-        let shape = self.shape(request);
         let node_table = &mut self.state.node_table;
+        let shape = node_table.shape(request);
         node_table
             .feasible(shape)
             .map_err(|reason| Error::impossible(no_more(id, &reason)))?;

@@ -6,7 +6,7 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::allocation_log::AllocationLog;
 use crate::error::Error;
-use crate::ids::{ClassId, JobHandle, NodeIndex, QueueId, RunId};
+use crate::ids::{ClassId, JobHandle, LaneId, NodeIndex, QueueId, RunId};
 use crate::job::{JobState, Jobs};
 use crate::node_table::{Allocation, NodeAmount, NodeTable, ShapeId, Size};
 use crate::queue::{ClassKey, ClassProperties, Key, Queue};
@@ -71,11 +71,6 @@ pub(crate) struct EngineState {
     /// The work of the passes so far, in steps of some nanoseconds: a measure without a clock, by which forecasts are
     /// divided.
     pub work: u64,
-    /// By shape, whether a unit is any idle node, if known (see [`takes_any_node`]).
-    pub any_node: Vec<Option<bool>>,
-    /// By shape, whether it is reachable (see [`Self::is_reachable`]), if known since nodes have
-    /// changed.
-    pub reachable: Vec<Option<bool>>,
 }
 
 fn holds_nothing(id: JobId) -> Error {
@@ -130,24 +125,25 @@ impl EngineState {
 
     /// Returns whether a unit of a shape is any idle node; computed once.
     pub fn check_any_node(&mut self, shape: ShapeId) -> bool {
-        let index = shape.0 as usize;
-        if index >= self.any_node.len() {
-            self.any_node.resize(index + 1, None);
-        }
-        let node_table = &self.node_table;
-        *self.any_node[index].get_or_insert_with(|| takes_any_node(node_table, shape))
+        let node_table = &mut self.node_table;
+        let known = node_table.any_node.get(shape.0).copied();
+        known.unwrap_or_else(|| {
+            let takes = takes_any_node(node_table, shape);
+            node_table.any_node.set(shape.0, takes);
+            takes
+        })
     }
 
     /// Returns whether a shape could start if all running jobs had ended, on the nodes that are up;
     /// computed once until nodes change.
     pub fn check_reachable(&mut self, shape: ShapeId) -> bool {
-        let known = &mut self.reachable;
-        let index = shape.0 as usize;
-        if index >= known.len() {
-            known.resize(index + 1, None);
-        }
-        let node_table = &self.node_table;
-        *known[index].get_or_insert_with(|| node_table.is_reachable(shape))
+        let node_table = &mut self.node_table;
+        let known = node_table.reachable.get(shape.0).copied();
+        known.unwrap_or_else(|| {
+            let is_reachable = node_table.is_reachable(shape);
+            node_table.reachable.set(shape.0, is_reachable);
+            is_reachable
+        })
     }
 
     /// The running job of a handle.
@@ -161,8 +157,16 @@ impl EngineState {
     /// Removes a pending job.
     pub fn remove_pending(&mut self, handle: JobHandle) {
         if let JobState::Pending(lane) = self.jobs.at(handle).state {
-            self.queue.remove(&mut self.jobs, handle, lane);
+            self.unqueue(handle, lane);
             self.jobs.remove(handle);
+        }
+    }
+
+    /// Removes a pending job from its lane. The caller sets its state.
+    fn unqueue(&mut self, handle: JobHandle, lane: LaneId) {
+        let shape = self.queue.remove(&mut self.jobs, handle, lane);
+        if let Some(shape) = shape {
+            self.node_table.release_shape(shape);
         }
     }
 
@@ -313,7 +317,9 @@ impl EngineState {
         let ClassKey { shape, queue } = self.queue.key_of(self.queue.class_of(lane));
         let limit = self.queue.limit_of(lane);
         self.starts += 1;
-        self.queue.remove(&mut self.jobs, handle, lane);
+        // Before the job's class has no other user of it.
+        self.node_table.hold(shape);
+        self.unqueue(handle, lane);
         self.node_table.allocate(&shares);
         let running = RunningJob {
             handle,
@@ -351,6 +357,9 @@ impl EngineState {
     /// Removes a running job. The caller frees its resources.
     pub fn remove_running(&mut self, run: RunId) -> Option<RunningJob> {
         let running = self.running_jobs.remove(run)?;
+        if let Some(request) = running.request {
+            self.node_table.release_shape(request.shape);
+        }
         self.queues.count_end(running.queue, running.counted);
         self.partial -= usize::from(!is_whole(&self.node_table, &running.shares));
         let end = running.end;
@@ -404,8 +413,13 @@ impl EngineState {
 
     /// Queues a job whose state is not set yet.
     pub fn enqueue(&mut self, handle: JobHandle, key: ClassKey, limit: f64) {
-        let (node_table, queues) = (&self.node_table, &self.queues);
-        let properties = || class_properties(node_table, queues, key);
+        let queues = &self.queues;
+        let node_table = &mut self.node_table;
+        // Called if the class is new: it is a user of the shape.
+        let properties = || {
+            node_table.hold(key.shape);
+            class_properties(node_table, queues, key)
+        };
         self.queue
             .push(&mut self.jobs, handle, key, limit, properties);
     }

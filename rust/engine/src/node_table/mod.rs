@@ -46,6 +46,7 @@ use self::shape::Shapes;
 use self::view::{NodeSet, ViewRef, Views};
 use crate::Error;
 use crate::ids::NodeIndex;
+use crate::sparse_vec::SparseVec;
 
 pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare, Size};
 pub use self::feasibility::Infeasible;
@@ -83,11 +84,15 @@ pub(crate) struct NodeTable {
     selection: Selection,
     shapes: Shapes,
     /// By shape.
-    shape_cache: Vec<ShapeCache>,
+    shape_cache: SparseVec<ShapeCache>,
+    /// By shape, whether a unit is any idle node, if known.
+    pub any_node: SparseVec<bool>,
+    /// By shape, whether it is [reachable](Self::is_reachable), if known since nodes have changed.
+    pub reachable: SparseVec<bool>,
     /// Every node, for shapes without a constraint.
     all: EligibleNodes,
-    /// Indexed by constraint number − 1; `None` if stale.
-    eligible: Vec<Option<EligibleNodes>>,
+    /// By the number of the constraint, if known.
+    eligible: SparseVec<EligibleNodes>,
     /// The same by node set, so that constraints that allow the same nodes share views.
     by_nodes: HashMap<IdSet, EligibleNodes>,
     views: Views,
@@ -107,14 +112,15 @@ impl Clone for NodeTable {
             expiration: self.expiration,
             selection: self.selection,
             shapes: self.shapes.clone(),
-            shape_cache: self
-                .shape_cache
-                .iter()
-                .map(|cache| ShapeCache {
-                    view: ViewRef::default(),
-                    ..cache.clone()
-                })
-                .collect(),
+            shape_cache: {
+                let mut caches = self.shape_cache.clone();
+                for (_, cache) in caches.iter_mut() {
+                    cache.view = ViewRef::default();
+                }
+                caches
+            },
+            any_node: self.any_node.clone(),
+            reachable: self.reachable.clone(),
             all: self.all.clone(),
             eligible: self.eligible.clone(),
             by_nodes: self.by_nodes.clone(),
@@ -143,8 +149,10 @@ impl NodeTable {
             expiration: resources.expiration(),
             selection: Selection::default(),
             shapes: Shapes::default(),
-            shape_cache: Vec::new(),
-            eligible: Vec::new(),
+            shape_cache: SparseVec::default(),
+            any_node: SparseVec::default(),
+            reachable: SparseVec::default(),
+            eligible: SparseVec::default(),
             by_nodes: HashMap::new(),
             views: Views::default(),
             generation: 0,
@@ -175,7 +183,7 @@ impl NodeTable {
 
     fn invalidate_views(&mut self) {
         self.views.clear();
-        for cache in &mut self.shape_cache {
+        for (_, cache) in self.shape_cache.iter_mut() {
             cache.view = ViewRef::default();
         }
     }
@@ -273,15 +281,58 @@ impl NodeTable {
         self.nodes.lowest_free(node, amounts)
     }
 
-    /// The interned shape of a request.
+    /// The shape of a request. Without a [user](Self::hold) it is kept until hundreds of others have been without one.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
-        let id = self.shapes.intern(request);
-        if self.shape_cache.len() < self.shapes.len() {
-            self.shape_cache
-                .resize_with(self.shapes.len(), ShapeCache::default);
+        let (id, is_new) = self.shapes.intern(request);
+        if is_new {
             self.eligible(self.shapes.get(id).constraint);
+            self.drop_surplus();
         }
         id
+    }
+
+    /// Counts a user of a shape.
+    #[inline]
+    pub fn hold(&mut self, id: ShapeId) {
+        self.shapes.hold(id);
+    }
+
+    /// Counts a user of a shape no longer.
+    #[inline]
+    pub fn release_shape(&mut self, id: ShapeId) {
+        self.shapes.release(id);
+        self.drop_surplus();
+    }
+
+    fn drop_surplus(&mut self) {
+        while let Some(dropped) = self.shapes.drop_surplus() {
+            let number = dropped.shape.0;
+            self.shape_cache.remove(number);
+            self.any_node.remove(number);
+            self.reachable.remove(number);
+            if let Some(constraint) = dropped.constraint {
+                self.eligible.remove(constraint);
+            }
+        }
+    }
+
+    /// The number of shapes and of constraints that are known.
+    #[cfg(test)]
+    pub fn known_shapes(&self) -> (usize, usize) {
+        self.shapes.known()
+    }
+
+    /// The cached properties of a shape.
+    #[inline]
+    fn cache(&mut self, id: ShapeId) -> &mut ShapeCache {
+        self.shape_cache.get_or_set_with(id.0, ShapeCache::default)
+    }
+
+    /// Whether a shape has not fitted since resources became available last.
+    #[inline]
+    fn has_failed(&self, id: ShapeId) -> bool {
+        let cache = self.shape_cache.get(id.0);
+        cache.is_some_and(|cache| cache.failed > self.generation)
     }
 
     pub fn request(&self, id: ShapeId) -> &Request {
@@ -312,27 +363,22 @@ impl NodeTable {
 
     /// The nodes that a constraint allows, if they have been computed.
     fn cached_eligible(&self, constraint: u32) -> Option<&EligibleNodes> {
-        match (constraint as usize).checked_sub(1) {
-            None => Some(&self.all),
-            Some(at) => self.eligible.get(at)?.as_ref(),
+        match constraint {
+            0 => Some(&self.all),
+            number => self.eligible.get(number),
         }
     }
 
     /// The nodes that a constraint allows.
     fn eligible(&mut self, constraint: u32) -> &EligibleNodes {
-        let Some(at) = (constraint as usize).checked_sub(1) else {
-            return &self.all;
-        };
-        if self.eligible.len() <= at {
-            self.eligible.resize(at + 1, None);
-        }
-        if self.eligible[at].is_none()
-            && let Some(constraint) = self.shapes.constraint(constraint)
+        if self.eligible.get(constraint).is_none()
+            && let Some(known) = self.shapes.constraint(constraint)
         {
-            let ids = self.directory.matching_nodes(constraint);
-            self.eligible[at] = Some(self.intern_eligible(ids));
+            let ids = self.directory.matching_nodes(known);
+            let eligible = self.intern_eligible(ids);
+            self.eligible.set(constraint, eligible);
         }
-        self.eligible[at].as_ref().unwrap_or(&self.all)
+        self.eligible.get(constraint).unwrap_or(&self.all)
     }
 
     fn intern_eligible(&mut self, ids: IdSet) -> EligibleNodes {
@@ -360,7 +406,7 @@ impl NodeTable {
     /// Drops the nodes that constraints allow, and the views over them.
     fn invalidate_eligible(&mut self) {
         self.by_nodes.clear();
-        self.eligible.fill(None);
+        self.eligible.clear();
         self.invalidate_views();
     }
 
@@ -390,14 +436,13 @@ impl NodeTable {
 
     /// Checks whether the whole inventory, idle and up, could run the shape. Computed once.
     pub fn feasible(&mut self, id: ShapeId) -> Result<(), &Infeasible> {
-        let at = id.0 as usize;
-        if self.shape_cache[at].feasible.is_none() {
+        if self.cache(id).feasible.is_none() {
             let constraint = self.shapes.get(id).constraint;
             let census = Arc::clone(&self.eligible(constraint).census);
             let feasibility = feasibility::check(&census, &self.shapes.get(id).request);
-            self.shape_cache[at].feasible = Some(feasibility);
+            self.cache(id).feasible = Some(feasibility);
         }
-        match &self.shape_cache[at].feasible {
+        match &self.cache(id).feasible {
             Some(Err(reason)) => Err(reason),
             Some(Ok(())) | None => Ok(()),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::allocation::Allocation;
 use super::matching::Search;
 use super::view::{self, ViewKey, ViewRef};
-use super::{NodeTable, Selection, ShapeId, Size, feasibility, select};
+use super::{NodeTable, Selection, ShapeCache, ShapeId, Size, feasibility, select};
 use crate::ids::NodeIndex;
 
 impl NodeTable {
@@ -24,14 +24,15 @@ impl NodeTable {
         let waste = waste.as_ref().map(|waste| waste as &view::WasteOf);
         let (nodes, journal) = (&self.nodes, &self.journal);
         let view = self.views.find(key, nodes, journal, &eligible, waste);
-        self.shape_cache[id.0 as usize].view = view;
+        let cache = self.shape_cache.get_or_set_with(id.0, ShapeCache::default);
+        cache.view = view;
         view
     }
 
     /// Finds or builds the view of a shape, and updates it.
     #[inline]
     pub(super) fn prepare_view(&mut self, id: ShapeId) -> ViewRef {
-        let mut at = self.shape_cache[id.0 as usize].view;
+        let mut at = self.cache(id).view;
         if !self.views.has(at) {
             at = self.find_view(id);
         }
@@ -73,8 +74,7 @@ impl NodeTable {
     /// a slot and gpus of a slot, in this order, as fit on all of them.
     #[inline]
     pub fn place(&mut self, id: ShapeId) -> Option<Allocation> {
-        let at = id.0 as usize;
-        if self.shape_cache[at].failed > self.generation {
+        if self.has_failed(id) {
             return None;
         }
         let view = self.prepare_view(id);
@@ -91,7 +91,7 @@ impl NodeTable {
         };
         let allocation = self.search(id, view).place(available);
         if allocation.is_none() {
-            self.shape_cache[at].failed = self.generation + 1;
+            self.cache(id).failed = self.generation + 1;
         }
         allocation
     }
@@ -104,7 +104,7 @@ impl NodeTable {
         id: ShapeId,
         accept: &mut dyn FnMut(&Self, NodeIndex, u32) -> bool,
     ) -> Option<Allocation> {
-        if self.shape_cache[id.0 as usize].failed > self.generation {
+        if self.has_failed(id) {
             return None;
         }
         let view = self.prepare_view(id);
@@ -116,7 +116,7 @@ impl NodeTable {
     /// the nodes that the selection policy picks exceed the limit, the fewest or the smallest nodes
     /// are taken instead.
     pub fn place_within(&mut self, id: ShapeId, limit: Size) -> Option<Allocation> {
-        if self.shape_cache[id.0 as usize].failed > self.generation {
+        if self.has_failed(id) {
             return None;
         }
         let view = self.prepare_view(id);

@@ -110,16 +110,14 @@ impl NodeTable {
             // Thrifty selection orders nodes by all their properties.
             return self.invalidate();
         }
-        for (eligible, number) in self.eligible.iter_mut().zip(1..) {
-            let constraint = self.shapes.constraint(number);
-            if constraint.is_none_or(|constraint| depends_on(constraint, property)) {
-                *eligible = None;
-            }
-        }
-        for (cache, shape) in self.shape_cache.iter_mut().zip(0..) {
-            let constraint = self.shapes.get(ShapeId(shape)).constraint as usize;
-            let eligible = constraint.checked_sub(1).map(|at| self.eligible.get(at));
-            if eligible.is_some_and(|entry| entry.is_none_or(Option::is_none)) {
+        let shapes = &self.shapes;
+        self.eligible.retain(|number, _| {
+            let constraint = shapes.constraint(number);
+            constraint.is_some_and(|constraint| !depends_on(constraint, property))
+        });
+        for (shape, cache) in self.shape_cache.iter_mut() {
+            let constraint = shapes.get(ShapeId(shape)).constraint;
+            if constraint != 0 && self.eligible.get(constraint).is_none() {
                 *cache = ShapeCache::default();
             }
         }
@@ -129,9 +127,7 @@ impl NodeTable {
     /// Invalidates the caches of all constraints and shapes.
     fn invalidate(&mut self) {
         self.invalidate_eligible();
-        for cache in &mut self.shape_cache {
-            *cache = ShapeCache::default();
-        }
+        self.shape_cache.clear();
         self.generation += 1;
     }
 

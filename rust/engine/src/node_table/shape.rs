@@ -1,6 +1,6 @@
 //! Shapes: requests without their duration, interned.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::node_class::Amounts;
 use super::nodes::{NodeResources, Nodes};
 use crate::ids::NodeIndex;
+use crate::sparse_vec::SparseVec;
 
 /// An interned request without its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -261,59 +262,197 @@ impl<'a> Key<'a> {
     }
 }
 
-/// All shapes there have been, with their constraints. None is ever dropped.
-#[derive(Clone, Debug, Default)]
+/// The number of shapes without users that are kept, in the order in which they came to be without: jobs with such requests may
+/// follow. Few in debug builds, whose tests have few shapes.
+const MAX_UNUSED: usize = if cfg!(debug_assertions) { 2 } else { 256 };
+
+/// A shape, and the number of its users: classes of pending jobs, running jobs, and programs that know its number.
+#[derive(Clone, Debug)]
+struct UsedShape {
+    shape: Arc<Shape>,
+    users: u32,
+}
+
+/// A constraint, and the number of shapes with it.
+#[derive(Clone, Debug)]
+struct UsedConstraint {
+    constraint: Arc<Constraint>,
+    shapes: u32,
+}
+
+/// A shape that is no longer known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub shape: ShapeId,
+    /// The number of its constraint, if no other shape has it.
+    pub constraint: Option<u32>,
+}
+
+/// The shapes of pending and running jobs, and some without users, with their constraints. No number is used again.
+#[derive(Clone, Debug)]
 pub(crate) struct Shapes {
-    list: Vec<Arc<Shape>>,
-    /// Indices of shapes by the hash of their keys.
+    list: SparseVec<UsedShape>,
+    /// The number of shapes there have been.
+    len: u32,
+    /// Stands for a shape that was dropped.
+    nothing: Arc<Shape>,
+    /// Numbers of shapes by the hash of their keys.
     known: HashMap<u64, SmallVec<[u32; 1]>>,
     hasher: RandomState,
-    constraints: Vec<Arc<Constraint>>,
+    /// By their numbers, from 1.
+    constraints: SparseVec<UsedConstraint>,
+    constraints_len: u32,
     known_constraints: HashMap<Arc<Constraint>, u32>,
+    /// Shapes that were without users when they were added here, each perhaps several times.
+    unused: VecDeque<ShapeId>,
+}
+
+impl Default for Shapes {
+    fn default() -> Self {
+        let nothing = Request {
+            nnodes: None,
+            exclusive: false,
+            slots: Count::exactly(1),
+            cores_per_slot: Count::exactly(1),
+            gpus_per_slot: Count::exactly(0),
+            duration: 0.0,
+            constraint: None,
+        };
+        Self {
+            list: SparseVec::default(),
+            len: 0,
+            nothing: Arc::new(Shape::new(nothing, 0)),
+            known: HashMap::new(),
+            hasher: RandomState::new(),
+            constraints: SparseVec::default(),
+            constraints_len: 0,
+            known_constraints: HashMap::new(),
+            unused: VecDeque::new(),
+        }
+    }
 }
 
 impl Shapes {
-    /// The shape of a request.
-    pub fn intern(&mut self, request: &Request) -> ShapeId {
+    /// The shape of a request, and whether it is new. One without users is kept for a while.
+    pub fn intern(&mut self, request: &Request) -> (ShapeId, bool) {
         let key = Key::of(request);
         let known = self.known.entry(self.hasher.hash_one(&key)).or_default();
-        let shapes = &self.list;
-        let same = |number: &&u32| Key::of(&shapes[**number as usize].request) == key;
+        let list = &self.list;
+        let same = |number: &&u32| {
+            let used = list.get(**number);
+            used.is_some_and(|used| Key::of(&used.shape.request) == key)
+        };
         if let Some(number) = known.iter().find(same) {
-            return ShapeId(*number);
+            return (ShapeId(*number), false);
         }
-        // Memory is exhausted before the numbers are.
-        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        // The numbers last for weeks at thousands of new shapes a second.
+        let number = self.len;
+        self.len = self.len.saturating_add(1);
         known.push(number);
-        let constraint = request.constraint.as_ref().map_or(0, |constraint| {
-            if let Some(number) = self.known_constraints.get(constraint) {
-                return *number;
-            }
-            let constraint = Arc::new(constraint.clone());
-            self.constraints.push(Arc::clone(&constraint));
-            let number = u32::try_from(self.constraints.len()).unwrap_or(u32::MAX);
-            self.known_constraints.insert(constraint, number);
-            number
-        });
+        let constraint = self.intern_constraint(request.constraint.as_ref());
         let request = Request {
             duration: 0.0,
             ..request.clone()
         };
-        self.list.push(Arc::new(Shape::new(request, constraint)));
-        ShapeId(number)
+        let shape = Arc::new(Shape::new(request, constraint));
+        self.list.set(number, UsedShape { shape, users: 0 });
+        self.unused.push_back(ShapeId(number));
+        (ShapeId(number), true)
+    }
+
+    /// The number of a constraint, with one more shape; 0 for none.
+    fn intern_constraint(&mut self, constraint: Option<&Constraint>) -> u32 {
+        let Some(constraint) = constraint else {
+            return 0;
+        };
+        if let Some(number) = self.known_constraints.get(constraint) {
+            if let Some(used) = self.constraints.get_mut(*number) {
+                used.shapes += 1;
+            }
+            return *number;
+        }
+        let constraint = Arc::new(constraint.clone());
+        self.constraints_len = self.constraints_len.saturating_add(1);
+        let number = self.constraints_len;
+        let used = UsedConstraint {
+            constraint: Arc::clone(&constraint),
+            shapes: 1,
+        };
+        self.constraints.set(number, used);
+        self.known_constraints.insert(constraint, number);
+        number
     }
 
     #[inline]
     pub fn get(&self, id: ShapeId) -> &Shape {
-        &self.list[id.0 as usize]
-    }
-
-    pub fn len(&self) -> usize {
-        self.list.len()
+        let used = self.list.get(id.0);
+        used.map_or(&self.nothing, |used| &used.shape)
     }
 
     /// A constraint by its number, from 1.
     pub fn constraint(&self, number: u32) -> Option<&Arc<Constraint>> {
-        self.constraints.get((number as usize).checked_sub(1)?)
+        self.constraints.get(number).map(|used| &used.constraint)
+    }
+
+    /// Counts a user of a shape.
+    #[inline]
+    pub fn hold(&mut self, id: ShapeId) {
+        if let Some(used) = self.list.get_mut(id.0) {
+            used.users = used.users.saturating_add(1);
+        }
+    }
+
+    /// Counts a user of a shape no longer.
+    #[inline]
+    pub fn release(&mut self, id: ShapeId) {
+        if let Some(used) = self.list.get_mut(id.0) {
+            used.users = used.users.saturating_sub(1);
+            if used.users == 0 {
+                self.unused.push_back(id);
+            }
+        }
+    }
+
+    /// Drops a shape if there are too many without users: the one that has been so for the longest time.
+    #[inline]
+    pub fn drop_surplus(&mut self) -> Option<Dropped> {
+        while self.unused.len() > MAX_UNUSED {
+            let id = self.unused.pop_front()?;
+            if self.list.get(id.0).is_some_and(|used| used.users == 0) {
+                return self.remove(id);
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, id: ShapeId) -> Option<Dropped> {
+        let shape = self.list.remove(id.0)?.shape;
+        let hash = self.hasher.hash_one(Key::of(&shape.request));
+        if let Some(known) = self.known.get_mut(&hash) {
+            known.retain(|number| *number != id.0);
+            if known.is_empty() {
+                self.known.remove(&hash);
+            }
+        }
+        let number = shape.constraint;
+        let used = self.constraints.get_mut(number);
+        let is_last = used.is_some_and(|used| {
+            used.shapes -= 1;
+            used.shapes == 0
+        });
+        if is_last && let Some(used) = self.constraints.remove(number) {
+            self.known_constraints.remove(&used.constraint);
+        }
+        Some(Dropped {
+            shape: id,
+            constraint: is_last.then_some(number),
+        })
+    }
+
+    /// The number of shapes and of constraints that are known.
+    #[cfg(test)]
+    pub fn known(&self) -> (usize, usize) {
+        let shapes = self.known.values().map(SmallVec::len).sum();
+        (shapes, self.known_constraints.len())
     }
 }

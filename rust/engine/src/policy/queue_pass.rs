@@ -312,11 +312,14 @@ impl QueuePass {
         of_group.unchecked = unknown;
         for alike in of_group.classes_by_unit.iter() {
             self.work += 1;
-            let least = alike.least();
-            if least.is_none_or(|need| !state.node_table.may_have(alike.shape, need)) {
+            let Some(least) = alike.least() else {
+                continue;
+            };
+            let shape = least.shape;
+            if !state.node_table.may_have(shape, least.need) {
                 continue;
             }
-            for slot in alike.within(state.node_table.units_now(alike.shape)) {
+            for slot in alike.within(state.node_table.units_now(shape)) {
                 self.work += 1;
                 let (key, class) = (of_group.heads.get(slot), of_group.classes[slot as usize]);
                 let known = &state.queue.classes[class.index()];

@@ -12,21 +12,22 @@ pub(crate) struct Member {
     pub need: u64,
     /// Its slot in the group.
     pub slot: u32,
+    /// Its shape.
+    pub shape: ShapeId,
 }
 
 /// The classes with one kind of unit.
 #[derive(Clone, Debug)]
 pub(crate) struct SameUnit {
-    /// The shape of one of them.
-    pub shape: ShapeId,
-    /// In ascending order.
+    unit: Unit,
+    /// In ascending order; at least one.
     members: Vec<Member>,
 }
 
 impl SameUnit {
-    /// The least need of a member; `None` without members.
-    pub fn least(&self) -> Option<u64> {
-        self.members.first().map(|member| member.need)
+    /// The member with the least need.
+    pub fn least(&self) -> Option<&Member> {
+        self.members.first()
     }
 
     /// The slots of the members that need at most `units` units.
@@ -50,11 +51,11 @@ impl ClassesByUnit {
         self.list.iter()
     }
 
-    pub fn insert(&mut self, unit: Unit, shape: ShapeId, member: Member) {
+    pub fn insert(&mut self, unit: Unit, member: Member) {
         let at = *self.by_unit.entry(unit).or_insert(self.list.len());
         if at == self.list.len() {
             self.list.push(SameUnit {
-                shape,
+                unit,
                 members: Vec::new(),
             });
         }
@@ -65,12 +66,20 @@ impl ClassesByUnit {
     }
 
     pub fn remove(&mut self, unit: Unit, member: Member) {
-        let Some(at) = self.by_unit.get(&unit) else {
+        let Some(at) = self.by_unit.get(&unit).copied() else {
             return;
         };
-        let members = &mut self.list[*at].members;
+        let members = &mut self.list[at].members;
         if let Ok(at) = members.binary_search(&member) {
             members.remove(at);
+        }
+        if !members.is_empty() {
+            return;
+        }
+        self.by_unit.remove(&unit);
+        self.list.swap_remove(at);
+        if let Some(moved) = self.list.get(at) {
+            self.by_unit.insert(moved.unit, at);
         }
     }
 }
@@ -101,13 +110,15 @@ mod tests {
         let mut alikes = ClassesByUnit::default();
         for (slot, (slots, cores)) in (0..).zip([(3, 1), (1, 1), (8, 1), (2, 4)]) {
             let shape = node_table.shape(&request(slots, cores));
+            node_table.hold(shape);
             let member = Member {
                 need: u64::from(slots),
                 slot,
+                shape,
             };
-            alikes.insert(node_table.unit(shape), shape, member);
+            alikes.insert(node_table.unit(shape), member);
             // A second insertion changes nothing.
-            alikes.insert(node_table.unit(shape), shape, member);
+            alikes.insert(node_table.unit(shape), member);
         }
         let within = |alikes: &ClassesByUnit, units: u64| -> Vec<Vec<u32>> {
             let all = alikes.iter();
@@ -117,10 +128,18 @@ mod tests {
         assert_eq!(within(&alikes, 3), [vec![1, 0], vec![3]]);
         assert_eq!(within(&alikes, 8), [vec![1, 0, 2], vec![3]]);
 
-        let shape = node_table.shape(&request(2, 4));
-        alikes.remove(node_table.unit(shape), Member { need: 2, slot: 3 });
-        let shape = node_table.shape(&request(1, 1));
-        alikes.remove(node_table.unit(shape), Member { need: 1, slot: 1 });
-        assert_eq!(within(&alikes, 8), [vec![0, 2], vec![]]);
+        let mut remove = |alikes: &mut ClassesByUnit, slots: u32, cores: u32, slot: u32| {
+            let shape = node_table.shape(&request(slots, cores));
+            let need = u64::from(slots);
+            alikes.remove(node_table.unit(shape), Member { need, slot, shape });
+        };
+        // A unit without members is removed, and the others are still found.
+        remove(&mut alikes, 1, 1, 1);
+        assert_eq!(within(&alikes, 8), [vec![0, 2], vec![3]]);
+        remove(&mut alikes, 3, 1, 0);
+        remove(&mut alikes, 8, 1, 2);
+        assert_eq!(within(&alikes, 8), [[3]]);
+        remove(&mut alikes, 2, 4, 3);
+        assert!(within(&alikes, 8).is_empty() && alikes.by_unit.is_empty());
     }
 }

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 
 use classes_by_unit::{ClassesByUnit, Member};
 pub(crate) use key::{Key, MinTree};
+use keys::Keys;
 use lane::Lane;
 use lanes_by_limit::{LaneHead, LanesByLimit};
 pub use order::Order;
@@ -121,6 +122,9 @@ pub(crate) struct Queue {
     /// The new groups and orders that are not complete: see [`reorder`](Self::reorder).
     reordering: Option<Reordering>,
 }
+
+/// The number of unused lanes that retain the memory of keys, and of lanes in a queue without jobs.
+const MAX_UNUSED_KEYS: usize = if cfg!(debug_assertions) { 4 } else { 1024 };
 
 /// The cost of a class or a lane in another order, in keys.
 const CLASS_COST: usize = 4;
@@ -228,9 +232,14 @@ impl Queue {
         class.slot = slot;
         group.heads.set(slot, class.lanes.first());
         let need = class.need;
-        group
-            .classes_by_unit
-            .insert(class.unit, class.shape, Member { need, slot });
+        group.classes_by_unit.insert(
+            class.unit,
+            Member {
+                need,
+                slot,
+                shape: class.shape,
+            },
+        );
         if group.unchecked.len() > 2 * classes {
             group.unchecked.sort_unstable();
             group.unchecked.dedup();
@@ -242,11 +251,11 @@ impl Queue {
     fn leave_group(&mut self, index: ClassId) {
         let class = &self.classes[index.index()];
         let group = &mut self.groups[class.group.index()];
-        let (need, slot) = (class.need, class.slot);
+        let (need, slot, shape) = (class.need, class.slot, class.shape);
         group.heads.set(slot, Key::NONE);
         group
             .classes_by_unit
-            .remove(class.unit, Member { need, slot });
+            .remove(class.unit, Member { need, slot, shape });
         group.unused.push(slot);
     }
 
@@ -469,8 +478,8 @@ impl Queue {
         }
     }
 
-    /// Removes a pending job from its lane. The caller sets its state.
-    pub fn remove(&mut self, jobs: &mut Jobs, handle: JobHandle, index: LaneId) {
+    /// Removes a pending job from its lane. The caller sets its state. Returns the shape of its class if that has no other job.
+    pub fn remove(&mut self, jobs: &mut Jobs, handle: JobHandle, index: LaneId) -> Option<ShapeId> {
         let known = jobs.at_mut(handle);
         known.state = JobState::Pending(LaneId::NONE);
         let key = Key::new(known.effective_priority, known.id, handle);
@@ -483,23 +492,33 @@ impl Queue {
         let class = &mut self.classes[class_index.index()];
         class.jobs -= 1;
         if lane.jobs > 0 {
-            return;
+            return None;
         }
-        lane.keys.clear();
+        if self.unused_lanes.len() < MAX_UNUSED_KEYS {
+            lane.keys.clear();
+        } else {
+            lane.keys = Keys::default();
+        }
         class.lanes.remove(lane.limit);
         // Also if the job's key was taken out of the lane for another order.
         let heads = &mut self.groups[class.group.index()].heads;
         heads.set(class.slot, class.lanes.first());
         self.unused_lanes.push(index);
-        if class.jobs == 0 {
-            self.by_key.remove(&ClassKey {
-                shape: class.shape,
-                queue: class.queue,
-            });
-            self.class_counts[class.queue.0 as usize] -= 1;
-            self.leave_group(class_index);
-            self.unused_classes.push(class_index);
+        if class.jobs > 0 {
+            return None;
         }
+        if self.len == 0 && self.reordering.is_none() && self.lanes.len() > MAX_UNUSED_KEYS {
+            (self.lanes, self.unused_lanes) = (ChunkedVec::default(), Vec::new());
+        }
+        let shape = class.shape;
+        self.by_key.remove(&ClassKey {
+            shape,
+            queue: class.queue,
+        });
+        self.class_counts[class.queue.0 as usize] -= 1;
+        self.leave_group(class_index);
+        self.unused_classes.push(class_index);
+        Some(shape)
     }
 
     /// Changes the priority of a pending job.
