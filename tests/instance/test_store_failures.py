@@ -240,6 +240,53 @@ def wait_for_store(client: Client) -> None:
             return
 
 
+@pytest.mark.parametrize("removed", [[], ["jobs.generation"]])
+# The log has blocks behind its last page: its first two pages are a part of it.
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("jobs.sqlite", 0), ("jobs.sqlite", 8192), ("jobs.sqlite-wal", 0), ("jobs.sqlite-wal", 8272)],
+)
+def test_a_truncated_file_of_the_store_is_noticed(start, tmp_path, name, kept, removed):
+    log = tmp_path / "log"
+    options = ("--nodes=1", "--cores=2", "--exec=sim")
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        # Its end has copied the log into the database.
+        client.submit(from_command(["true", "x" * 50000], environment={}), urgency=0)
+    with (
+        start(*options, stderr=log) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        for _ in range(3):
+            client.submit(from_command(["true"]), urgency=0)
+        state = instance.state
+        for other in removed:
+            (state / other).unlink()
+        os.truncate(state / name, kept)
+        for _ in range(3):
+            with pytest.raises(RpcError, match="store cannot be"):
+                client.submit(from_command(["true"]), urgency=0)
+        instance.process.kill()
+        instance.process.wait()
+    assert f"{name}` was truncated" in log.read_text()
+    command = [sys.executable, "-m", "penstock", "start", *options, "--state", str(state)]
+    done = subprocess.run(
+        [*command, "--", "true"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "penstock store restore" in done.stderr
+
+
+def test_a_counter_of_commits_that_is_removed_is_written_again(start):
+    options = ("--nodes=1", "--cores=2", "--exec=sim")
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        client.submit(from_command(["true"]), urgency=0)
+        counter = instance.state / "jobs.generation"
+        before = counter.read_text()
+        counter.unlink()
+        client.submit(from_command(["true"]), urgency=0)
+        assert counter.read_text() > before
+
+
 def test_a_locked_database_is_waited_for(start, tmp_path):
     with start("--nodes=1", "--cores=2", "--exec=sim", stderr=tmp_path / "log") as instance:
         other = sqlite3.connect(instance.state / "jobs.sqlite", isolation_level=None)

@@ -123,7 +123,7 @@ def test_a_file_that_is_removed_during_use_is_noticed(start, name, tmp_path):
     ):
         known = submit(client, urgency=0)
         (instance.state / name).unlink()
-        with pytest.raises(RpcError, match="files were removed or replaced"):
+        with pytest.raises(RpcError, match="files were removed, replaced or truncated"):
             submit(client, urgency=0)
         if name == "jobs.sqlite-wal":
             # Nothing is lost: the log was still open.

@@ -71,7 +71,7 @@ STORE_CAUSES = {
     errno.ENOSPC: "the disk is full",
     errno.EBUSY: "another program holds a lock of the database",
     errno.EIO: "input/output error",
-    errno.ESTALE: "its files were removed or replaced, see the instance's log",
+    errno.ESTALE: "its files were removed, replaced or truncated, see the instance's log",
 }
 # The errors of requests to a service that has failed (`Failure.of`).
 FAILED_SERVICE_ERRNOS = frozenset({*STORE_CAUSES, errno.EIO})

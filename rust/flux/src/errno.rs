@@ -80,7 +80,7 @@ numbers! {
     EHOSTUNREACH = 113, "No route to host";
     /// The request was made before.
     EALREADY = 114, "Operation already in progress";
-    /// The files of the store were removed or replaced.
+    /// The files of the store were removed, replaced or truncated.
     ESTALE = 116, "Stale file handle";
     /// The request was cancelled by its sender.
     ECANCELED = 125, "Operation canceled";

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
-use crate::Error;
+use crate::{Error, log_file};
 
 /// Copies in a row: each is shorter than the one before, unless the disk is slower than the writer.
 const MAX_COPIES: u32 = 8;
@@ -128,6 +128,7 @@ pub(crate) struct LogPages {
 /// Copies the log into the database, as far as readers permit. The database is synced, unless the log became longer
 /// meanwhile. `None`: another connection copies it now.
 pub(crate) fn copy(connection: &Connection) -> Result<Option<LogPages>, Error> {
+    log_file::check_length(connection)?;
     let pages = |number: i64| u64::try_from(number).unwrap_or_default();
     let read = |row: &rusqlite::Row<'_>| {
         let is_busy: bool = row.get(0)?;
@@ -272,6 +273,11 @@ impl Checkpoints {
     /// The length of the log after the last commit, in pages.
     pub(crate) fn log_pages(&self) -> u64 {
         self.log.length.load(Ordering::Acquire)
+    }
+
+    /// Has no checkpoint copy anything from now on: the log, or the database, lacks pages.
+    pub(crate) fn end_copies(&self) {
+        self.log.has_failed.store(true, Ordering::Release);
     }
 
     /// Takes the failure of a checkpoint.

@@ -12,7 +12,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 use crate::checkpoint::{self, Checkpoints, DueCopy, LogLimits};
 use crate::error::Error;
 use crate::file::require_file;
-use crate::generation::{self, Counter, Files, Progress};
+use crate::generation::{self, Files, Progress};
+use crate::log_file::{self, Log};
 use crate::log_space::LogSpace;
 use crate::schema::{self, OldLog, Synchronous};
 use crate::{common_events, old_log, space};
@@ -33,6 +34,8 @@ pub(crate) struct Database {
     synchronous: Synchronous,
     old_log: OldLog,
     progress: Progress,
+    /// The log at the beginning of the open transaction; `None` for a database in memory.
+    log: Option<Log>,
     /// The files of the database; `None` for one in memory.
     files: Option<DatabaseFiles>,
     /// `None` for a database in memory, and for one that is read.
@@ -41,12 +44,13 @@ pub(crate) struct Database {
     warnings: Vec<String>,
 }
 
-/// The files of a database, and its open counter.
+/// The files of a database.
 #[derive(Debug)]
 struct DatabaseFiles {
-    counter: Counter,
     files: Files,
     log: LogSpace,
+    /// The length of the database in bytes, below which no checkpoint cuts it.
+    min_bytes: u64,
 }
 
 impl Database {
@@ -87,10 +91,11 @@ impl Database {
         let warning = space::make_shrinkable(&database.connection)?;
         database.warnings.extend(warning);
         let log = generation::log_path(path);
+        let (files, min_bytes) = Files::of(path)?;
         database.files = Some(DatabaseFiles {
-            counter: Counter::open(path)?,
-            files: Files::of(path)?,
+            files,
             log: LogSpace::open(&log).map_err(|error| Error::file("cannot open", &log, &error))?,
+            min_bytes,
         });
         let connection = connect_checkpoints(path)?;
         let checkpoints = Checkpoints::in_thread(path, &mut database.connection, connection)?;
@@ -127,19 +132,26 @@ impl Database {
     pub(crate) fn reopen_for_reading(&mut self, path: &Path) -> Result<Self, Error> {
         if !self.has_doubtful_commit {
             self.close();
-            return Self::open_reader(path);
+            return self.open_follower(path);
         }
         // The connections share what they know of the log, which ends before that commit. After the last of them SQLite would
         // read the log from its file, and find it.
         let is_open = self.checkpoints.is_some();
         let files = self.files.as_ref().map(|files| &files.files);
-        let reader = match files.map_or(Ok(()), Files::check) {
-            Ok(()) if is_open => Self::open_reader(path),
-            Ok(()) => Err(Error::doubtful(path)),
+        let reader = match files.map(Files::check).transpose() {
+            Ok(_) if is_open => self.open_follower(path),
+            Ok(_) => Err(Error::doubtful(path)),
             Err(error) => Err(error),
         };
         self.close();
         reader
+    }
+
+    /// Opens the database at `path`, which has to have the commits of this one, for reading.
+    fn open_follower(&self, path: &Path) -> Result<Self, Error> {
+        let reader = Self::open_reader(path)?;
+        self.progress.check(&reader.progress, path)?;
+        Ok(reader)
     }
 
     /// Opens a database in memory.
@@ -172,6 +184,7 @@ impl Database {
             synchronous,
             old_log: OldLog::Adopted,
             progress,
+            log: None,
             files: None,
             checkpoints: None,
             has_doubtful_commit: false,
@@ -181,7 +194,7 @@ impl Database {
 
     /// Closes the database, unless it is in memory, and discards every write since the last commit.
     pub(crate) fn close(&mut self) {
-        if self.files.take().is_none() && self.checkpoints.is_none() {
+        if self.files.is_none() && self.checkpoints.is_none() {
             // A database in memory would not survive.
             let _ = self.roll_back();
             return;
@@ -191,6 +204,12 @@ impl Database {
 
     fn close_connections(&mut self) {
         self.open = false;
+        if self.checkpoints.is_some() && log_file::check_length(&self.connection).is_err() {
+            self.count_as_lost(self.progress.generation);
+        }
+        if let Some(mut files) = self.files.take() {
+            files.files.leave(&self.progress);
+        }
         let stopped = self.checkpoints.take().map(Checkpoints::stop);
         if stopped.as_ref().is_some_and(|stopped| stopped.has_failed) {
             // The log stays, and the next connection copies all of it.
@@ -291,6 +310,9 @@ impl Database {
             return Err(error);
         }
         self.open = false;
+        if self.checkpoints.is_some() {
+            self.check_commit(generation)?;
+        }
         self.progress.generation = generation;
         self.record_commit()?;
         if let Some(checkpoints) = &mut self.checkpoints {
@@ -319,12 +341,49 @@ impl Database {
         self.has_doubtful_commit
     }
 
-    /// Records a commit outside of the database.
-    fn record_commit(&mut self) -> Result<(), Error> {
-        let Some(files) = &self.files else {
+    /// Checks that the files have what was written to them before the commit with this number, and the commit.
+    fn check_commit(&mut self, generation: u64) -> Result<(), Error> {
+        let log = match log_file::check_commit(&self.connection, self.log) {
+            Ok(log) => log,
+            Err(error) => {
+                self.count_as_lost(self.progress.generation);
+                return Err(error);
+            }
+        };
+        let Some(files) = &mut self.files else {
             return Ok(());
         };
-        files.files.check()?;
+        let found = files.files.check()?;
+        // Until the next commit a checkpoint cuts the database at its present end, or does not change its length.
+        let end = log.map_or(0, Log::database_bytes);
+        let is_complete = found >= files.min_bytes.min(end);
+        files.min_bytes = found.min(end);
+        if is_complete {
+            return Ok(());
+        }
+        // Its log may have all commits.
+        self.count_as_lost(generation + 1);
+        let path = self.connection.path().unwrap_or_default();
+        Err(Error::lost(&format!(
+            "`{path}` was truncated while the instance ran"
+        )))
+    }
+
+    /// Has each later start report the files as lost unless they have the commit with this number, and copies nothing more
+    /// between them.
+    fn count_as_lost(&mut self, generation: u64) {
+        self.progress.generation = generation;
+        self.progress.durable = generation;
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.end_copies();
+        }
+    }
+
+    /// Records a commit outside of the database.
+    fn record_commit(&mut self) -> Result<(), Error> {
+        if self.files.is_none() {
+            return Ok(());
+        }
         match self.synchronous {
             Synchronous::Full => self.progress.durable = self.progress.generation,
             Synchronous::Normal => {
@@ -334,8 +393,10 @@ impl Database {
                 }
             }
         }
-        files.counter.write(&self.progress);
-        Ok(())
+        match &mut self.files {
+            Some(files) => files.files.record(&self.progress),
+            None => Ok(()),
+        }
     }
 
     /// Copies the log into the database, as far as readers permit, by the connection that writes. Returns whether all of it
@@ -375,6 +436,9 @@ impl Database {
             self.execute("BEGIN IMMEDIATE")
                 .map_err(|source| Error::new("cannot begin a transaction", &source))?;
             self.open = true;
+            if self.checkpoints.is_some() {
+                self.log = log_file::check_length(&self.connection)?;
+            }
             if self.old_log == OldLog::Found {
                 old_log::adopt(&self.connection)?;
                 self.old_log = OldLog::Adopted;
@@ -440,15 +504,19 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
-    Connection::open_with_flags(path, flags)
-        .and_then(|connection| {
-            // A start makes the log durable before it copies it.
-            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-            connection.busy_timeout(Duration::ZERO)?;
-            connection
-                .execute_batch("BEGIN IMMEDIATE; UPDATE store SET generation = generation; COMMIT")
-        })
-        .map_err(|error| Error::new("cannot write", &error))
+    let wrap = |error| Error::new("cannot write", &error);
+    let connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
+    let begin = || {
+        // A start makes the log durable before it copies it.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.busy_timeout(Duration::ZERO)?;
+        connection.execute_batch("BEGIN IMMEDIATE")
+    };
+    begin().map_err(wrap)?;
+    log_file::check_length(&connection)?;
+    connection
+        .execute_batch("UPDATE store SET generation = generation; COMMIT")
+        .map_err(wrap)
 }
 
 /// Whether a path is the address of a database in memory, which several connections can share.

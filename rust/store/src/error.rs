@@ -79,7 +79,7 @@ impl Error {
         }
     }
 
-    /// A database that lacks durable changes, or whose files were removed or replaced.
+    /// A database that lacks durable changes, or whose files were removed, replaced or truncated.
     pub(crate) fn lost(text: &str) -> Self {
         Self {
             text: format!("store: {text}"),
@@ -159,7 +159,7 @@ impl Error {
         self.kind == ErrorKind::Damaged
     }
 
-    /// Whether the database lacks durable changes, or its files were removed or replaced.
+    /// Whether the database lacks durable changes, or its files were removed, replaced or truncated.
     pub fn is_lost(&self) -> bool {
         self.kind == ErrorKind::Lost
     }

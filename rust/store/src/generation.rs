@@ -154,23 +154,27 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 
 /// The open counter of a database.
 #[derive(Debug)]
-pub(crate) struct Counter {
+struct Counter {
+    path: PathBuf,
     file: File,
+    inode: Inode,
 }
 
 impl Counter {
     /// Opens the existing counter of the database at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    fn open(path: &Path) -> Result<Self, Error> {
         let path = counter_path(path);
-        let file = OpenOptions::new().write(true).open(&path);
-        let file = file.map_err(|error| Error::file("cannot open", &path, &error))?;
-        Ok(Self { file })
+        let open = || {
+            let file = OpenOptions::new().write(true).open(&path)?;
+            Ok((file, FileStatus::of(&path)?.inode))
+        };
+        let (file, inode) = open().map_err(|error| Error::file("cannot open", &path, &error))?;
+        Ok(Self { path, file, inode })
     }
 
-    /// Writes the state after a commit.
-    pub(crate) fn write(&self, progress: &Progress) {
-        // A number that is too low detects less. The commit is durable: it must not fail for that.
-        let _ = self.file.write_all_at(progress.line().as_bytes(), 0);
+    /// Whether the open file is still the one at its path.
+    fn is_in_place(&self) -> bool {
+        FileStatus::of(&self.path).is_ok_and(|status| status.inode == self.inode)
     }
 }
 
@@ -181,55 +185,101 @@ struct Inode {
     number: u64,
 }
 
-impl Inode {
-    /// The inode at a path, without its times: after a query for the time of change the next write has to store a new one,
+/// The file at a path.
+#[derive(Clone, Copy, Debug)]
+struct FileStatus {
+    inode: Inode,
+    bytes: u64,
+}
+
+impl FileStatus {
+    /// The file at a path, without its times: after a query for the time of change the next write has to store a new one,
     /// which the next sync writes, too.
     fn of(path: &Path) -> io::Result<Self> {
-        if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
-            return Ok(Self {
+        let fields = StatxFlags::INO | StatxFlags::SIZE;
+        if let Ok(found) = statx(CWD, path, AtFlags::empty(), fields) {
+            let inode = Inode {
                 device: (found.stx_dev_major, found.stx_dev_minor),
                 number: found.stx_ino,
-            });
+            };
+            let bytes = found.stx_size;
+            return Ok(Self { inode, bytes });
         }
         // A sandbox may have the older call alone.
         let metadata = fs::metadata(path)?;
         let device = metadata.dev();
-        Ok(Self {
+        let inode = Inode {
             device: (major(device), minor(device)),
             number: metadata.ino(),
-        })
+        };
+        let bytes = metadata.len();
+        Ok(Self { inode, bytes })
     }
 }
 
 /// The files of an open database: changes that are written to removed ones are lost.
 #[derive(Debug)]
 pub(crate) struct Files {
+    /// The paths of the database and its log.
     paths: [PathBuf; 2],
     inodes: [Inode; 2],
+    counter: Counter,
 }
 
 impl Files {
-    /// The files of the database at `path`, which has been read.
-    pub(crate) fn of(path: &Path) -> Result<Self, Error> {
+    /// The files of the database at `path`, which has been read, and its length.
+    pub(crate) fn of(path: &Path) -> Result<(Self, u64), Error> {
         let paths = [path.to_owned(), log_path(path)];
-        let inode = |path: &PathBuf| {
-            Inode::of(path).map_err(|error| Error::file("cannot open", path, &error))
+        let status = |path: &PathBuf| {
+            FileStatus::of(path).map_err(|error| Error::file("cannot open", path, &error))
         };
-        let inodes = [inode(&paths[0])?, inode(&paths[1])?];
-        Ok(Self { paths, inodes })
+        let (database, log) = (status(&paths[0])?, status(&paths[1])?);
+        let files = Self {
+            paths,
+            inodes: [database.inode, log.inode],
+            counter: Counter::open(path)?,
+        };
+        Ok((files, database.bytes))
     }
 
-    /// Checks that the open files are still those at their paths.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        for (path, inode) in self.paths.iter().zip(self.inodes) {
-            if Inode::of(path).ok() != Some(inode) {
-                return Err(Error::lost(&format!(
-                    "`{}` was removed or replaced while the instance ran",
-                    path.display()
-                )));
-            }
+    /// Checks that the open files are still those at their paths. Returns the length of the database.
+    pub(crate) fn check(&self) -> Result<u64, Error> {
+        let find = |path: &Path, inode| match FileStatus::of(path) {
+            Ok(found) if found.inode == inode => Ok(found.bytes),
+            _ => Err(Error::lost(&format!(
+                "`{}` was removed or replaced while the instance ran",
+                path.display()
+            ))),
+        };
+        let ([database, log], inodes) = (&self.paths, self.inodes);
+        let bytes = find(database, inodes[0])?;
+        find(log, inodes[1]).map(|_| bytes)
+    }
+
+    /// Records the state after a commit. A counter that was removed or replaced is written to a new file.
+    pub(crate) fn record(&mut self, progress: &Progress) -> Result<(), Error> {
+        if self.counter.is_in_place() {
+            // A number that is too low detects less. The commit is durable: it must not fail for that.
+            let _ = self
+                .counter
+                .file
+                .write_all_at(progress.line().as_bytes(), 0);
+            return Ok(());
         }
+        write_counter(&self.paths[0], progress)?;
+        self.counter = Counter::open(&self.paths[0])?;
         Ok(())
+    }
+
+    /// Leaves the counter for the next program that opens the database, which accepts any without one. The pair of another database
+    /// and its counter stays as it is.
+    pub(crate) fn leave(&mut self, progress: &Progress) {
+        let found = FileStatus::of(&self.paths[0]);
+        let is_other = found.is_ok_and(|found| found.inode != self.inodes[0]);
+        if !(is_other && self.counter.path.exists()) {
+            // The next start reports that there is none.
+            let _ = self.record(progress);
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod error;
 mod file;
 mod generation;
 mod ids;
+mod log_file;
 mod log_space;
 pub mod maintenance;
 mod old_log;
@@ -227,7 +228,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The database fails, for example because the disk is full, or its files were removed.
+    /// The database fails, for example because the disk is full, or its files were removed or truncated.
     pub fn commit(&mut self) -> Result<bool, Error> {
         self.database.commit()
     }

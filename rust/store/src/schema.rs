@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::tables::IS_BAD_OPEN_SUBMISSION;
-use crate::{Error, checkpoint, old_log};
+use crate::{Error, checkpoint, log_file, old_log};
 
 /// When a commit is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,7 +217,7 @@ fn copy_old_log(connection: &Connection) -> Result<(), Error> {
         return Ok(());
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(wrap)?;
-    let adopted = old_log::adopt(connection);
+    let adopted = log_file::check_length(connection).and_then(|_| old_log::adopt(connection));
     connection.execute_batch("ROLLBACK").map_err(wrap)?;
     adopted?;
     match checkpoint::copy(connection) {

@@ -257,6 +257,7 @@ fn a_shared_database_in_memory_has_no_files() {
     store.commit().unwrap();
     let other = Store::open(path, Synchronous::Full).unwrap();
     assert_eq!(other.meta("a").unwrap().as_deref(), Some("1"));
+    Store::check_writable(path).unwrap();
     assert!(!generation::counter_path(path).exists() && !path.exists());
 }
 
