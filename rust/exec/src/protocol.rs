@@ -17,7 +17,7 @@ use crate::types::{
 use crate::{Error, OutputReserve};
 
 /// The version of the protocol.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The greatest length of a payload, in bytes.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -187,6 +187,8 @@ pub enum Request {
     Kill(Vec<JobId>),
     /// The same for some tasks. [`Event::TaskEmpty`] follows for each task of a known job.
     KillTasks(Vec<TaskId>),
+    /// Cancels the tasks of some jobs that have not started. ESRCH if a job is unknown.
+    CancelStarts(Vec<JobId>),
     /// Acknowledges all statuses of jobs, and forgets the jobs. EBUSY if a job still has a process: that job remains.
     Forget(Vec<JobId>),
     /// Writes to the pipes and terminals that are the standard input of a job's tasks, the same to all, or of one task.
@@ -383,6 +385,10 @@ impl Request {
                     out.u64(*bytes);
                 }
                 Self::ListHeldOutput => out.u8(11),
+                Self::CancelStarts(jobs) => {
+                    out.u8(12);
+                    out.list(jobs, |out, job| out.u64(job.get()));
+                }
             }
         })
     }
@@ -432,6 +438,7 @@ impl Request {
             },
             10 => Self::ReserveOutput(OutputReserve(reader.u64("a number of bytes")?)),
             11 => Self::ListHeldOutput,
+            12 => Self::CancelStarts(reader.list("a number of jobs", Reader::job)?),
             _ => return Err(reader.error("a kind of request")),
         };
         reader.finish()?;

@@ -262,6 +262,7 @@ impl Reaper {
                 let targets: Vec<_> = tasks.into_iter().map(SignalTarget::Task).collect();
                 self.kill(&targets, kernel)
             }
+            Request::CancelStarts(jobs) => self.cancel_starts(&jobs),
             Request::Forget(jobs) => self.forget(&jobs),
             Request::Write { job, .. } if self.has_queued_task(job) => libc::EAGAIN,
             Request::Write {
@@ -887,6 +888,20 @@ impl Reaper {
         for (pid, task) in freeze.kill(kernel) {
             if !self.children.contains_key(&pid) {
                 self.killed.insert(pid, task);
+            }
+        }
+        errno
+    }
+
+    /// Cancels the queued tasks of some jobs.
+    fn cancel_starts(&mut self, jobs: &[JobId]) -> i32 {
+        let mut errno = 0;
+        for id in jobs {
+            if !self.jobs.contains_key(id) {
+                errno = libc::ESRCH;
+            }
+            for task in self.queue.cancel(*id, |_| true) {
+                self.fail(task, CANCELLED);
             }
         }
         errno

@@ -417,6 +417,41 @@ fn jobs_start_their_tasks_in_turn() {
 }
 
 #[test]
+fn users_start_their_tasks_in_turn_whatever_the_number_of_their_jobs() {
+    let mut world = World::new();
+    let (reaper, kernel) = (&mut world.reaper, &mut world.kernel);
+    let guests = |job, uid| {
+        let tasks = (0..10).map(|rank| TaskSpec {
+            guest: Some(Guest {
+                uid,
+                no_new_privs: false,
+                names_stdout: false,
+                names_stderr: false,
+            }),
+            ..spec(job, rank)
+        });
+        Request::Spawn(tasks.collect())
+    };
+    for job in 1..=100 {
+        let id = u32::try_from(job).expect("it is small");
+        reaper.handle(SERVICE, id, guests(job, 1001), kernel);
+    }
+    reaper.handle(SERVICE, 101, guests(101, 1002), kernel);
+    let own = (0..10).map(|rank| spec(102, rank)).collect();
+    reaper.handle(SERVICE, 102, Request::Spawn(own), kernel);
+    world.run();
+    let started = started(&world);
+    for job in [101, 102] {
+        let last = started.iter().rposition(|id| *id == task(job, 9));
+        assert!(last.expect("it has started") < 30);
+    }
+    assert_eq!(started.len(), 1020);
+    // The jobs of a user take turns, too.
+    let first: BTreeSet<_> = started[30..130].iter().map(|task| task.job).collect();
+    assert_eq!(first.len(), 100);
+}
+
+#[test]
 fn a_killed_job_leaves_the_turns_and_each_of_its_tasks_is_reported() {
     let mut world = World::new();
     request_many_and_one(&mut world);
@@ -440,6 +475,43 @@ fn a_killed_job_leaves_the_turns_and_each_of_its_tasks_is_reported() {
     // A job of the same number would get turns again.
     world.request(Request::Forget(vec![JobId::new(1)]));
     world.start(1, 0);
+}
+
+#[test]
+fn the_started_tasks_of_a_job_continue_when_its_starts_are_cancelled() {
+    let mut world = World::new();
+    request_many_and_one(&mut world);
+    let before = started(&world);
+    let cancel = Request::CancelStarts(vec![JobId::new(1), JobId::new(9)]);
+    world.reaper.handle(SERVICE, 3, cancel, &mut world.kernel);
+    let messages = world.run();
+    assert_eq!(started(&world), [before.clone(), vec![task(2, 0)]].concat());
+    let failed: Vec<_> = messages
+        .iter()
+        .flat_map(|message| match message {
+            Message::Events(events) => events.as_slice(),
+            _ => &[],
+        })
+        .filter_map(|event| match event {
+            Event::Failed { task, failure } if failure.step == Step::Cancelled => Some(*task),
+            _ => None,
+        })
+        .collect();
+    let is_started = |rank| before.contains(&task(1, rank));
+    let others = (0..1000).filter(|rank| !is_started(*rank));
+    assert_eq!(failed, others.map(|rank| task(1, rank)).collect::<Vec<_>>());
+    // Job 9 is unknown, and the first request has no more tasks.
+    let mut done: Vec<_> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::Done { id, errno } => Some((*id, *errno)),
+            _ => None,
+        })
+        .collect();
+    done.sort_unstable();
+    assert_eq!(done, [(1, 0), (2, 0), (3, libc::ESRCH)]);
+    assert_eq!(world.kernel.processes.len(), before.len() + 1);
+    assert!(world.kernel.signals.is_empty());
 }
 
 #[test]

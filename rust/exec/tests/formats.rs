@@ -165,6 +165,7 @@ fn request() -> impl Strategy<Value = Request> {
         (target, any::<u32>()).prop_map(|(target, signal)| Request::Signal { target, signal }),
         vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Kill),
         vec(task(), 0..4).prop_map(Request::KillTasks),
+        vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::CancelStarts),
         vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Forget),
         Just(Request::List),
         Just(Request::Shutdown),

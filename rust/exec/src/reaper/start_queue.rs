@@ -1,4 +1,5 @@
-//! The tasks to start, and the requests that wait for them. The jobs take turns: one with many tasks holds up no other.
+//! The tasks to start, and the requests that wait for them. The users take turns, and so do the jobs of each: one with many
+//! tasks holds up no other.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,13 +42,18 @@ enum Item {
     Signal(QueuedSignal),
 }
 
-/// The tasks to start: by job, in the order of the requests.
+/// The user of a job: `None` for the reaper's.
+type User = Option<u32>;
+
+/// The tasks to start: by user and job, in the order of the requests.
 #[derive(Debug, Default)]
 pub(super) struct StartQueue {
-    /// The steps of each job in `turns`: none if its tasks have been cancelled.
+    /// The steps of each job: none if its tasks have been cancelled.
     jobs: BTreeMap<JobId, VecDeque<Item>>,
-    /// The jobs in the order of their next turns, each once.
-    turns: VecDeque<JobId>,
+    /// The jobs of each user in the order of their next turns, each once.
+    users: BTreeMap<User, VecDeque<JobId>>,
+    /// The users in the order of their next turns, each once.
+    turns: VecDeque<User>,
     /// The requests with tasks in the queue, and the numbers of these tasks.
     unfinished: BTreeMap<Position, (Reply, usize)>,
     finished: VecDeque<Reply>,
@@ -68,13 +74,14 @@ impl StartQueue {
         let position = self.next_position();
         self.unfinished.insert(position, (reply, tasks.len()));
         for task in tasks {
-            self.add(task.task.job, Item::Start(position, Box::new(task)));
+            let user = task.guest.map(|guest| guest.uid);
+            self.add(user, task.task.job, Item::Start(position, Box::new(task)));
         }
     }
 
-    /// Adds a signal for tasks of a job in the queue.
+    /// Adds a signal for tasks of a job in the queue, which has its turns already.
     pub(super) fn add_signal(&mut self, job: JobId, signal: QueuedSignal) {
-        self.add(job, Item::Signal(signal));
+        self.add(None, job, Item::Signal(signal));
     }
 
     pub(super) fn add_list(&mut self, reply: Reply) {
@@ -95,13 +102,23 @@ impl StartQueue {
             return Some(Next::List(reply));
         }
         loop {
-            let job = self.turns.pop_front()?;
+            let user = self.turns.pop_front()?;
+            let Some(jobs) = self.users.get_mut(&user) else {
+                continue;
+            };
+            let Some(job) = jobs.pop_front() else {
+                self.users.remove(&user);
+                continue;
+            };
             let items = self.jobs.get_mut(&job);
             let Some(item) = items.and_then(VecDeque::pop_front) else {
                 self.jobs.remove(&job);
+                // The turn is that of the user's next job.
+                self.turns.push_front(user);
                 continue;
             };
-            self.turns.push_back(job);
+            jobs.push_back(job);
+            self.turns.push_back(user);
             return Some(match item {
                 Item::Signal(signal) => Next::Signal(signal),
                 Item::Start(position, task) => {
@@ -139,9 +156,14 @@ impl StartQueue {
         Position(self.requests)
     }
 
-    fn add(&mut self, job: JobId, item: Item) {
+    /// Adds a step of a job, which gets its turns among those of the user with the first one.
+    fn add(&mut self, user: User, job: JobId, item: Item) {
         let items = self.jobs.entry(job).or_insert_with(|| {
-            self.turns.push_back(job);
+            let jobs = self.users.entry(user).or_insert_with(|| {
+                self.turns.push_back(user);
+                VecDeque::new()
+            });
+            jobs.push_back(job);
             VecDeque::new()
         });
         items.push_back(item);

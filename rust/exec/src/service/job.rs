@@ -124,6 +124,14 @@ pub(super) enum Shrink {
     Gone,
 }
 
+/// The starts of the tasks that the connected reaper has been requested to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Starts {
+    Intended,
+    /// It has been requested to start no more of them.
+    Cancelled,
+}
+
 /// A task.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -245,6 +253,7 @@ pub(super) struct Job {
     pub(super) dropped_output: u64,
     /// Whether another service runs the jobs now.
     pub(super) is_replaced: bool,
+    pub(super) starts: Starts,
 }
 
 /// Bytes that are added up in a period of a file system.
@@ -311,6 +320,7 @@ impl Job {
             oom_kills: 0,
             dropped_output: 0,
             is_replaced: false,
+            starts: Starts::Intended,
         }
     }
 
@@ -420,8 +430,7 @@ impl Job {
 
     /// The first failure to start a task before its program was executed: the job has no status.
     pub(super) fn setup_failure(&self) -> Option<SpawnFailure> {
-        let is_setup = |step| !matches!(step, Step::Exec | Step::Cancelled);
-        self.failures().find(|failure| is_setup(failure.step))
+        self.failures().find(|failure| failure.step != Step::Exec)
     }
 
     /// The rank of a task whose wait status is unknown although it counts.

@@ -3,12 +3,12 @@
 use std::mem;
 
 use super::effect::Effect;
-use super::job::{Ending, Job, Presence, Shrink, Task, TaskState};
+use super::job::{Ending, Job, Presence, Shrink, Starts, Task, TaskState};
 use super::pmi_server::PMI_SERVER_RANK;
 use super::pmix_process::PMIX_SERVER_RANK;
 use super::state::{OwnEnd, ReaperState, Service};
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
-use crate::types::{TaskId, WaitStatus};
+use crate::types::{Step, TaskId, WaitStatus};
 
 /// Bytes of tasks in one spawn request: less than [`MAX_FRAME_BYTES`](crate::protocol::MAX_FRAME_BYTES) even with another
 /// task.
@@ -23,6 +23,7 @@ impl Service {
         );
         for job in self.jobs.values_mut() {
             job.presence = Presence::Absent;
+            job.starts = Starts::Intended;
             for task in job.processes_mut() {
                 task.is_seen = false;
                 if matches!(task.shrink, Shrink::Killed(_)) {
@@ -137,6 +138,9 @@ impl Service {
         let rank = task.rank;
         let state = match event {
             Event::Started { process, .. } => TaskState::Running(process),
+            Event::Failed { failure, .. } if failure.step == Step::Cancelled => {
+                TaskState::Abandoned
+            }
             Event::Failed { failure, .. } => TaskState::Failed(failure),
             Event::Ended { end, .. } => TaskState::Ended(end.status),
             Event::Empty { .. }

@@ -4,12 +4,13 @@ use std::mem;
 
 use super::effect::Effect;
 use super::guests::Admitted;
-use super::job::{Answered, Ending, Job, OutputCondition, Presence, TaskState};
+use super::job::{Answered, Ending, Job, OutputCondition, Presence, Starts, TaskState};
 use super::job_directory::DirectoryOwner;
 use super::journal::Record;
 use super::journal_writer::NextStep;
 use super::start_failure::{exec_note, pmi_exception, setup_note};
 use super::state::{Acknowledgement, InstanceState, Outstanding, ReaperState, Service, barrier};
+use crate::protocol::Request;
 use crate::types::JobId;
 
 /// Time between a final release and the barrier that acknowledges it, in seconds.
@@ -21,7 +22,14 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if job.has(TaskState::Requested) || self.withdraw_start(id, now) {
+        if job.has(TaskState::Requested) {
+            if job.is_failing() && job.starts == Starts::Intended {
+                job.starts = Starts::Cancelled;
+                self.request(Request::CancelStarts(vec![id]));
+            }
+            return;
+        }
+        if self.withdraw_start(id, now) {
             return;
         }
         let Some(job) = self.jobs.get(&id) else {

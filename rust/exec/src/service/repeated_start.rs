@@ -121,7 +121,7 @@ impl Job {
     /// The failure of a start for lack of space; `None` if a program was executed, or a task has failed for another reason.
     fn space_failure(&self) -> Option<SpawnFailure> {
         let is_full = |task: &Task| match task.state {
-            TaskState::Failed(failure) => failure.step == Step::Cancelled || failure.lacks_space(),
+            TaskState::Failed(failure) => failure.lacks_space(),
             state => state == TaskState::Abandoned,
         };
         let failure = self.setup_failure().filter(|_| !self.is_failing())?;

@@ -32,6 +32,59 @@ fn the_wait_status_of_an_exception_is_that_of_its_job() {
     assert_eq!(world.job(1).statuses, [137 << 8]);
 }
 
+/// Has the reaper take the requests that are on their way to it, and start some of the tasks.
+fn begin_to_start(world: &mut World) {
+    while world.to_reaper.is_empty() {
+        assert!(world.deliver_one());
+    }
+    let reaper = world.reaper.as_mut().expect("it runs");
+    while let Some((connection, id, request)) = world.to_reaper.pop_front() {
+        reaper.handle(connection, id, request, &mut world.kernel);
+    }
+    reaper.step(&mut world.kernel);
+    reaper.commit(&mut world.kernel);
+    assert!(reaper.has_queued_requests());
+    world.from_reaper.extend(reaper.take_messages());
+    while world.deliver_from_reaper() {}
+}
+
+#[test]
+fn no_more_tasks_of_a_job_start_after_it_is_cancelled() {
+    let mut world = World::new();
+    world.run();
+    submit(&mut world, 1, 1000);
+    begin_to_start(&mut world);
+    let started = world.spawned(1).len();
+    assert!((1..1000).contains(&started));
+    world.cancel(1);
+    while world.deliver_to_service() {}
+    world.run();
+    assert_eq!(world.spawned(1).len(), started);
+    assert_eq!(world.job(1).statuses, [15]);
+    assert_eq!(world.answers(1), ["start", "finish", "release"]);
+    assert!(world.kernel.processes.is_empty());
+}
+
+#[test]
+fn a_job_that_is_cancelled_before_its_first_task_has_started_is_released() {
+    let mut world = World::new();
+    world.run();
+    submit(&mut world, 1, 1000);
+    begin_to_start(&mut world);
+    submit(&mut world, 2, 1);
+    while world.deliver_to_service() {}
+    let reaper = world.reaper.as_mut().expect("it runs");
+    while let Some((connection, id, request)) = world.to_reaper.pop_front() {
+        reaper.handle(connection, id, request, &mut world.kernel);
+    }
+    world.cancel(2);
+    while world.deliver_to_service() {}
+    world.run();
+    assert_eq!(world.spawned(1).len(), 1000);
+    assert_eq!(world.spawned(2).len(), 0);
+    assert_eq!(world.answers(2), ["release"]);
+}
+
 #[test]
 fn a_lost_kill_is_repeated() {
     let is_kill =
