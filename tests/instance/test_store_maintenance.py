@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 from pathlib import Path
 
@@ -248,6 +249,37 @@ def test_an_export_is_the_database_as_text(start, tmp_path):
     third.mkdir(mode=0o700)
     rejected = store(third, "import", "-", stdin=cut.read_text())
     assert (rejected.returncode, "the text ends after line" in rejected.stderr) == (1, True)
+
+
+def test_an_import_makes_the_state_directory(start, tmp_path):
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        job = submit(client, urgency=0)
+        text = "".join(f"{line}\n" for line in instance.lines("store", "export"))
+    state = tmp_path / "new"
+    cut = store(state, "import", "-", stdin=text[:-10])
+    assert cut.returncode == 1
+    assert not state.exists()
+    done = store(state, "import", "-", stdin=text)
+    assert done.returncode == 0, done.stderr
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    with start(*NODES, name="new") as instance, Client(instance.uri) as client:
+        assert [row["id"] for row in client.job_rows()] == [job]
+    # Neither below a directory that does not exist, nor where other users can replace it.
+    rejected = store(tmp_path / "missing" / "new", "import", "-", stdin=text)
+    assert rejected.returncode == 1
+    assert f"no directory `{tmp_path / 'missing'}`" in rejected.stderr
+    public = tmp_path / "public"
+    public.mkdir()
+    public.chmod(0o777)
+    rejected = store(public / "new", "import", "-", stdin=text)
+    assert rejected.returncode == 1
+    assert "other users can write to it" in rejected.stderr
+    assert not (public / "new").exists()
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "missing")
+    rejected = store(dangling, "import", "-", stdin=text)
+    assert (rejected.returncode, "no state directory" in rejected.stderr) == (1, True)
+    assert not (tmp_path / "missing").exists()
 
 
 def instance_with_jobs(start) -> RunningInstance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,11 @@ from penstock.cli.text import safe, safe_lines
 from penstock.client import Call, Client
 from penstock.client.responses import expect
 from penstock.errors import Error, NoInstanceError, StartError
-from penstock.instance.directories import DATABASE, check_private, lock_state
+from penstock.instance.directories import DATABASE, check_private, check_trusted, lock_state
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
 SUMMARY = """Check, copy, replace, repair and shrink the database of an instance.
 
@@ -69,7 +70,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--as-is", action="store_true", help="accept the database that went back in time"
     )
-    verb = add("import", "make the database of an instance without one from an exported text")
+    text = "make the database of an instance without one from an exported text"
+    verb = add("import", f"{text}, and its state directory if it does not exist")
     verb.add_argument("file", type=Path, metavar="FILE", help="from `store export`; - is the input")
     add("repair", "make a new database of what can be read of a damaged one")
     add("vacuum", "rewrite the database without free pages, so that its file is as small as can be")
@@ -90,6 +92,8 @@ def main(args: argparse.Namespace) -> int:
         if args.verb == "export":
             export_store(path, None if str(args.file) == "-" else args.file)
             return 0
+        if args.verb == "import":
+            stack.enter_context(_made(state))
         if not state.is_dir():
             raise StartError(f"no state directory `{state}`")
         check_private(state, os.geteuid(), "--state DIR")
@@ -114,6 +118,29 @@ def main(args: argparse.Namespace) -> int:
         print(f"the database before is `{safe(str(old))}`", file=sys.stderr)
     print("pending jobs will be held: `penstock urgency ID 16` releases one", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _made(state: Path) -> Iterator[None]:
+    """Makes a state directory that does not exist, and removes it if the block fails.
+
+    Raises:
+        StartError: its parent does not exist, or other users can replace what is made there.
+    """
+    if os.path.lexists(state):
+        yield
+        return
+    if not state.parent.is_dir():
+        raise StartError(f"no directory `{state.parent}` for the state directory `{state}`")
+    check_trusted(state.parent, os.geteuid(), "--state DIR")
+    state.mkdir(mode=0o700)
+    try:
+        yield
+    except BaseException:
+        # It stays if something is in it.
+        with suppress(OSError):
+            state.rmdir()
+        raise
 
 
 def _check(path: Path) -> int:
