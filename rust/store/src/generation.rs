@@ -109,9 +109,13 @@ pub(crate) fn counter_path(path: &Path) -> PathBuf {
 
 /// The path of the log of the database at `path`.
 pub(crate) fn log_path(path: &Path) -> PathBuf {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    PathBuf::from(log)
+    with_suffix(path, "-wal")
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    PathBuf::from(path)
 }
 
 /// The content of a counter: `None` if there is no file, or its content is invalid.
@@ -220,23 +224,23 @@ impl FileStatus {
 /// The files of an open database: changes that are written to removed ones are lost.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// The paths of the database and its log.
-    paths: [PathBuf; 2],
-    inodes: [Inode; 2],
+    /// The database, its log, and the memory about the log that all programs share: without that file each has its own.
+    paths: [PathBuf; 3],
+    inodes: [Inode; 3],
     counter: Counter,
 }
 
 impl Files {
     /// The files of the database at `path`, which has been read, and its length.
     pub(crate) fn of(path: &Path) -> Result<(Self, u64), Error> {
-        let paths = [path.to_owned(), log_path(path)];
+        let paths = [path.to_owned(), log_path(path), with_suffix(path, "-shm")];
         let status = |path: &PathBuf| {
             FileStatus::of(path).map_err(|error| Error::file("cannot open", path, &error))
         };
-        let (database, log) = (status(&paths[0])?, status(&paths[1])?);
+        let (database, log, shared) = (status(&paths[0])?, status(&paths[1])?, status(&paths[2])?);
         let files = Self {
             paths,
-            inodes: [database.inode, log.inode],
+            inodes: [database.inode, log.inode, shared.inode],
             counter: Counter::open(path)?,
         };
         Ok((files, database.bytes))
@@ -244,16 +248,20 @@ impl Files {
 
     /// Checks that the open files are still those at their paths. Returns the length of the database.
     pub(crate) fn check(&self) -> Result<u64, Error> {
-        let find = |path: &Path, inode| match FileStatus::of(path) {
-            Ok(found) if found.inode == inode => Ok(found.bytes),
-            _ => Err(Error::lost(&format!(
-                "`{}` was removed or replaced while the instance ran",
-                path.display()
-            ))),
-        };
-        let ([database, log], inodes) = (&self.paths, self.inodes);
-        let bytes = find(database, inodes[0])?;
-        find(log, inodes[1]).map(|_| bytes)
+        let mut lengths = [0; 3];
+        let files = self.paths.iter().zip(self.inodes);
+        for ((path, inode), length) in files.zip(&mut lengths) {
+            let found = FileStatus::of(path).ok();
+            let found = found.filter(|found| found.inode == inode);
+            *length = found.map(|found| found.bytes).ok_or_else(|| {
+                Error::lost(&format!(
+                    "`{}` was removed or replaced while the instance ran",
+                    path.display()
+                ))
+            })?;
+        }
+        let [database, _, _] = lengths;
+        Ok(database)
     }
 
     /// Records the state after a commit. A counter that was removed or replaced is written to a new file.

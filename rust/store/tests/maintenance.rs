@@ -247,7 +247,7 @@ fn a_removed_database_is_not_made_again() {
 
 #[test]
 fn files_that_are_removed_during_use_fail_the_next_commit() {
-    for suffix in ["", "-wal"] {
+    for suffix in ["", "-wal", "-shm"] {
         let folder = Folder::new(&format!("unlinked{suffix}"));
         let mut store = folder.open();
         add_jobs(&mut store, 1..=2);
