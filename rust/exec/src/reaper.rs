@@ -3,84 +3,33 @@
 mod freeze;
 mod job;
 mod outbox;
+mod processes;
+mod signals;
 mod start_queue;
+mod starts;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 
-use freeze::{Freeze, Root, Walk};
-use job::{Job, TaskState, task_events, unknown_end};
+use job::{TaskState, task_events, unknown_end};
 use outbox::Outbox;
 use start_queue::{Next, QueuedSignal, Reply, StartQueue};
+use state::Child;
+pub use state::Reaper;
 
 use crate::input::{Inputs, WriteRequest, WriteResponse};
-use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
+use crate::kernel::{Exit, Kernel};
 use crate::log::{self, LogContents, Record};
-use crate::mark::{MAX_SLOTS, MarkSpace};
-use crate::protocol::{Event, Hello, Message, Request, SignalTarget, TaskSpec, VERSION};
-use crate::types::{
-    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, ProcessId, SpawnFailure, Step, TaskEnd,
-    TaskId,
-};
+use crate::mark::MarkSpace;
+use crate::protocol::{Event, Hello, Message, Request, SignalTarget, VERSION};
+use crate::types::{BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, TaskEnd, TaskId};
 
-/// Tasks started in one step, before exits and requests are handled again.
-const MAX_SPAWNS_PER_STEP: usize = 32;
 /// Bytes of log below which it is not compacted.
 const MIN_COMPACTED_BYTES: usize = 256 << 10;
-const SIGKILL: u32 = libc::SIGKILL as u32;
-
-/// The state machine of a reaper.
-///
-/// The event loop passes in requests ([`handle`](Self::handle)), exits ([`reap`](Self::reap)) and lost connections,
-/// calls [`step`](Self::step) and [`commit`](Self::commit) in every iteration, and sends the messages of
-/// [`take_messages`](Self::take_messages). No status is in a message before it is in the log.
-#[derive(Debug)]
-pub struct Reaper {
-    hello: Hello,
-    marks: Option<MarkSpace>,
-    jobs: BTreeMap<JobId, Job>,
-    /// The tasks by the slot of their mark.
-    slots: BTreeMap<u32, TaskId>,
-    free_slots: Vec<u32>,
-    /// The slots from this one on have not been assigned.
-    next_slot: u32,
-    /// The tasks by their sessions.
-    sessions: BTreeMap<Pid, TaskId>,
-    /// The jobs by their cgroups.
-    cgroups: BTreeMap<CgroupId, JobId>,
-    children: BTreeMap<Pid, Child>,
-    /// The tasks of processes that have been killed and whose parents may end first: a mark can be lost.
-    killed: BTreeMap<Pid, TaskId>,
-    /// Tasks started by an earlier reaper of this directory.
-    orphans: BTreeMap<Pid, TaskId>,
-    /// Processes that ended orphans have left in their sessions, with these sessions.
-    remnants: BTreeMap<Pid, (TaskId, Pid)>,
-    /// The sessions of ended orphans, which may have processes.
-    unsearched_sessions: BTreeMap<Pid, TaskId>,
-    inputs: Inputs,
-    queue: StartQueue,
-    outbox: Outbox,
-    /// Records that are not in the log yet. Messages are held until the log is written.
-    records: Vec<u8>,
-    log_len: usize,
-    compact_at: usize,
-    /// Jobs that may have become empty.
-    maybe_empty: BTreeSet<JobId>,
-    /// Whether the reaper may have children that are not in `children`.
-    is_scan_due: bool,
-    is_finished: bool,
-}
-
-/// The role of a child of the reaper.
-#[derive(Debug, Clone, Copy)]
-enum Child {
-    Task(TaskId),
-    /// A descendant of a task, whose parent has ended.
-    Adopted(TaskId),
-    /// A descendant of an unknown task.
-    Stray,
-}
+/// Tasks started in one step, before exits and requests are handled again.
+const MAX_SPAWNS_PER_STEP: usize = 32;
 
 impl Reaper {
     /// Creates a reaper from the log of an earlier one, and starts a new log with its contents.
@@ -503,132 +452,7 @@ impl Reaper {
         self.is_finished
     }
 
-    // --- tasks
-
-    fn enqueue(&mut self, connection: ConnectionId, id: u32, tasks: Vec<TaskSpec>) {
-        let mut batch = Vec::with_capacity(tasks.len());
-        let mut known = BTreeSet::new();
-        for spec in tasks {
-            let task = spec.task;
-            let job = self.jobs.entry(task.job).or_default();
-            if let Some(state) = job.tasks.get(&task.rank) {
-                self.outbox.send(connection, task_events(task, *state));
-                known.insert(task.job);
-                continue;
-            }
-            job.tasks.insert(task.rank, TaskState::Queued);
-            job.queued += 1;
-            job.is_empty = false;
-            if job.cancels(task.rank) {
-                self.fail(task, CANCELLED);
-            } else {
-                batch.push(spec);
-            }
-        }
-        // A service takes a job as one with processes from the event of a task on.
-        known.retain(|job| self.jobs.get(job).is_some_and(|job| job.is_empty));
-        if !known.is_empty() {
-            let empty = known.into_iter().map(|job| Event::Empty { job });
-            self.outbox.send(connection, empty);
-        }
-        self.queue.add_tasks(Reply { connection, id }, batch);
-    }
-
-    /// Assigns a mark to the descendants of a task, if one is free.
-    fn assign_mark(&mut self, task: TaskId) -> Option<u64> {
-        let marks = self.marks?;
-        let slot = self.free_slots.pop().or_else(|| {
-            let slot = self.next_slot;
-            (slot < MAX_SLOTS).then(|| {
-                self.next_slot += 1;
-                slot
-            })
-        })?;
-        self.slots.insert(slot, task);
-        self.jobs.get_mut(&task.job)?.slots.push(slot);
-        Some(marks.mark(slot))
-    }
-
-    fn spawn<K: Kernel>(&mut self, spec: &TaskSpec, kernel: &mut K) {
-        let task = spec.task;
-        let mark = self.assign_mark(task);
-        let Some(job) = self.jobs.get_mut(&task.job) else {
-            return;
-        };
-        if job.cgroup.is_none() {
-            match kernel.take_cgroup(&spec.cgroup_limits) {
-                Ok(cgroup) => job.cgroup = cgroup,
-                Err(failure) => return self.fail(task, failure),
-            }
-            self.cgroups
-                .extend(job.cgroup.map(|cgroup| (cgroup, task.job)));
-        }
-        match kernel.spawn(spec, mark, job.cgroup) {
-            Ok(process) => {
-                self.inputs.add(spec);
-                let state = match spec.guest {
-                    Some(_) => TaskState::SettingUp(process),
-                    None => TaskState::Running(process),
-                };
-                job.tasks.insert(task.rank, state);
-                job.queued -= 1;
-                job.processes += 1;
-                self.log_len += log::STARTED_RECORD_BYTES;
-                self.children.insert(process.pid, Child::Task(task));
-                self.sessions.insert(process.pid, task);
-                if spec.guest.is_none() {
-                    self.outbox.broadcast(Event::Started { task, process });
-                }
-            }
-            Err(failure) => {
-                if matches!(failure.step, Step::Limit | Step::Exec) {
-                    self.log_len += log::STARTED_RECORD_BYTES;
-                }
-                self.fail(task, failure);
-            }
-        }
-    }
-
-    fn fail(&mut self, task: TaskId, failure: SpawnFailure) {
-        if let Some(job) = self.jobs.get_mut(&task.job) {
-            job.tasks.insert(task.rank, TaskState::Failed(failure));
-            job.queued -= 1;
-            self.maybe_empty.insert(task.job);
-        }
-        Record::Failed(task, failure).encode(&mut self.records);
-        self.outbox.broadcast(Event::Failed { task, failure });
-    }
-
-    /// Handles the result of the set-up of a guest's task.
-    pub fn record_setup(&mut self, pid: Pid, result: Result<(), SpawnFailure>) {
-        let Some(Child::Task(task)) = self.children.get(&pid) else {
-            return;
-        };
-        let task = *task;
-        let Some(job) = self.jobs.get_mut(&task.job) else {
-            return;
-        };
-        let Some(state) = job.tasks.get_mut(&task.rank) else {
-            return;
-        };
-        let TaskState::SettingUp(process) = *state else {
-            return;
-        };
-        match result {
-            Ok(()) => {
-                *state = TaskState::Running(process);
-                self.outbox.broadcast(Event::Started { task, process });
-            }
-            Err(failure) => {
-                *state = TaskState::Failed(failure);
-                // The process is about to end, and its status is of no interest.
-                job.adopted.insert(pid, task.rank);
-                self.children.insert(pid, Child::Adopted(task));
-                Record::Failed(task, failure).encode(&mut self.records);
-                self.outbox.broadcast(Event::Failed { task, failure });
-            }
-        }
-    }
+    // --- tasks and processes
 
     fn end_task(&mut self, task: TaskId, end: TaskEnd) {
         let Some(job) = self.jobs.get_mut(&task.job) else {
@@ -649,8 +473,6 @@ impl Reaper {
         self.outbox.broadcast(Event::Ended { task, end });
         self.remove_process(task.job);
     }
-
-    // --- processes
 
     fn remove_process(&mut self, job: JobId) {
         if let Some(state) = self.jobs.get_mut(&job) {
@@ -713,207 +535,6 @@ impl Reaper {
                 job.oom_kills = count;
                 self.outbox.broadcast(Event::OomKilled { job: id, count });
             }
-        }
-    }
-
-    /// Adopts the children that the reaper did not start. Returns whether it found any.
-    ///
-    /// The kernel lists all children, at about half a microsecond for each.
-    fn discover<K: Kernel>(&mut self, kernel: &mut K) -> bool {
-        let known = self.children.len();
-        for pid in kernel.children(None) {
-            if self.children.contains_key(&pid) {
-                continue;
-            }
-            let task = kernel.inspect(pid).and_then(|info| self.attribute(info));
-            let task = task.or_else(|| self.killed.remove(&pid));
-            let job = task.and_then(|task| Some((task, self.jobs.get_mut(&task.job)?)));
-            let Some((task, job)) = job else {
-                self.children.insert(pid, Child::Stray);
-                continue;
-            };
-            job.processes += 1;
-            job.adopted.insert(pid, task.rank);
-            job.is_empty = false;
-            self.children.insert(pid, Child::Adopted(task));
-            if job.is_killed || job.killed_tasks.contains_key(&task.rank) {
-                kernel.signal(pid, Identity::Child, SIGKILL);
-            }
-        }
-        self.children.len() > known
-    }
-
-    /// Watches the processes that ended orphans have left in their sessions, and kills those of killed jobs. Without a
-    /// cgroup no others can be found: they are no descendants of this reaper.
-    ///
-    /// An orphan may have ended long ago, and its pid, the number of its session, may be that of another session now.
-    /// Only processes with a mark are meant, and none if a process has the pid.
-    fn search_sessions<K: Kernel>(&mut self, kernel: &mut K) {
-        let mut sessions = mem::take(&mut self.unsearched_sessions);
-        sessions.retain(|_, task| {
-            let job = self.jobs.get(&task.job);
-            job.is_some_and(|job| job.cgroup.is_none())
-        });
-        if sessions.is_empty() {
-            return;
-        }
-        let members = kernel.session_members(&sessions.keys().copied().collect());
-        for (session, process) in &members {
-            if *session == process.pid {
-                sessions.remove(session);
-            }
-        }
-        for (session, process) in members {
-            if let Some(task) = sessions.get(&session) {
-                self.watch_remnant(*task, session, process, kernel);
-            }
-        }
-    }
-
-    fn watch_remnant<K: Kernel>(
-        &mut self,
-        task: TaskId,
-        session: Pid,
-        process: ProcessId,
-        kernel: &mut K,
-    ) {
-        let ProcessId { pid, start_time } = process;
-        let is_marked = kernel.inspect(pid).is_some_and(|info| {
-            let slot = self.marks.and_then(|marks| marks.slot(info.mark));
-            info.session == session && slot.is_some()
-        });
-        if !is_marked || self.remnants.contains_key(&pid) || !kernel.watch(process) {
-            return;
-        }
-        let Some(job) = self.jobs.get_mut(&task.job) else {
-            return;
-        };
-        self.remnants.insert(pid, (task, session));
-        job.remnants.insert(pid, (task.rank, start_time));
-        job.processes += 1;
-        job.is_empty = false;
-        if job.cancels(task.rank) {
-            kernel.signal(pid, Identity::StartTime(start_time), SIGKILL);
-        }
-    }
-
-    fn attribute(&self, info: ProcessInfo) -> Option<TaskId> {
-        let slot = self.marks.and_then(|marks| marks.slot(info.mark));
-        slot.and_then(|slot| self.slots.get(&slot))
-            .or_else(|| self.sessions.get(&info.session))
-            .copied()
-    }
-
-    fn kill_strays<K: Kernel>(&mut self, kernel: &mut K) {
-        let strays = || {
-            let is_stray =
-                |(pid, child): (&Pid, &Child)| matches!(child, Child::Stray).then_some(*pid);
-            self.children.iter().filter_map(is_stray)
-        };
-        if strays().next().is_some() && !self.has_process() {
-            for pid in strays() {
-                kernel.signal(pid, Identity::Child, SIGKILL);
-            }
-        }
-    }
-
-    fn has_process(&self) -> bool {
-        let has_process = |job: &Job| job.processes > 0 || job.queued > 0 || job.cgroup.is_some();
-        self.jobs.values().any(has_process)
-    }
-
-    /// The processes of the targets that are not descendants of other processes of them.
-    fn roots(&self, targets: &[SignalTarget]) -> Vec<Root> {
-        let roots = targets.iter().flat_map(|target| {
-            let (SignalTarget::Job(id) | SignalTarget::Task(TaskId { job: id, .. })) = *target;
-            let job = self.jobs.get(&id);
-            job.map_or_else(Vec::new, |job| job.roots(id, *target))
-        });
-        roots.collect()
-    }
-
-    fn signal<K: Kernel>(&mut self, target: SignalTarget, signal: u32, kernel: &mut K) -> i32 {
-        let is_sent = match target {
-            SignalTarget::Job(_) => {
-                self.discover(kernel);
-                Walk::default().signal_new(self.roots(&[target]), signal, kernel)
-            }
-            SignalTarget::Task(task) => {
-                let job = self.jobs.get(&task.job);
-                match job.and_then(|job| job.tasks.get(&task.rank)) {
-                    Some(TaskState::SettingUp(process) | TaskState::Running(process)) => {
-                        kernel.signal(process.pid, Identity::ChildGroup, signal)
-                    }
-                    Some(TaskState::Orphan(process)) => {
-                        let identity = Identity::StartTime(process.start_time);
-                        kernel.signal(process.pid, identity, signal)
-                    }
-                    _ => false,
-                }
-            }
-        };
-        if is_sent { 0 } else { libc::ESRCH }
-    }
-
-    fn kill<K: Kernel>(&mut self, targets: &[SignalTarget], kernel: &mut K) -> i32 {
-        let mut errno = 0;
-        for target in targets {
-            let (SignalTarget::Job(id) | SignalTarget::Task(TaskId { job: id, .. })) = *target;
-            let Some(job) = self.jobs.get_mut(&id) else {
-                errno = libc::ESRCH;
-                continue;
-            };
-            match target {
-                SignalTarget::Job(_) => job.is_killed = true,
-                SignalTarget::Task(task) => {
-                    job.killed_tasks.insert(task.rank, true);
-                }
-            }
-            self.maybe_empty.insert(id);
-            self.cancel_killed(id);
-        }
-        for target in targets {
-            if let SignalTarget::Job(id) = target
-                && let Some(cgroup) = self.jobs.get(id).and_then(|job| job.cgroup)
-            {
-                kernel.kill_cgroup(cgroup);
-            }
-        }
-        // Processes outside it: there is none, or a process of root has left it.
-        self.discover(kernel);
-        let mut freeze = Freeze::default();
-        while !freeze.is_complete() {
-            freeze.pass(self.roots(targets), kernel, |kernel| self.discover(kernel));
-        }
-        for (pid, task) in freeze.kill(kernel) {
-            if !self.children.contains_key(&pid) {
-                self.killed.insert(pid, task);
-            }
-        }
-        errno
-    }
-
-    /// Cancels the queued tasks of some jobs.
-    fn cancel_starts(&mut self, jobs: &[JobId]) -> i32 {
-        let mut errno = 0;
-        for id in jobs {
-            if !self.jobs.contains_key(id) {
-                errno = libc::ESRCH;
-            }
-            for task in self.queue.cancel(*id, |_| true) {
-                self.fail(task, CANCELLED);
-            }
-        }
-        errno
-    }
-
-    /// Cancels the queued tasks of a job that have been killed, all if the job has.
-    fn cancel_killed(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        for task in self.queue.cancel(id, |task| job.cancels(task.rank)) {
-            self.fail(task, CANCELLED);
         }
     }
 
@@ -1003,8 +624,3 @@ impl Reaper {
         Ok(())
     }
 }
-
-const CANCELLED: SpawnFailure = SpawnFailure {
-    step: Step::Cancelled,
-    errno: libc::ECANCELED,
-};
