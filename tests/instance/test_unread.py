@@ -15,8 +15,8 @@ from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
 from penstock._core import JobManager
-from penstock.instance import broker as broker_module
 from penstock.instance import connection as connection_module
+from penstock.instance import guests as guests_module
 from penstock.instance.control import ControlService
 from penstock.instance.services import ManagerService
 from penstock.instance.sockets import LocalSockets
@@ -99,7 +99,7 @@ class Teller(Talker):
 def test_streams_that_a_guest_does_not_read_are_bounded_on_all_its_connections(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(broker_module, "MAX_GUEST_UNREAD_BYTES", 4_000_000)
+    monkeypatch.setattr(guests_module, "MAX_GUEST_UNREAD_BYTES", 4_000_000)
 
     async def main():
         path = tmp_path / "socket"

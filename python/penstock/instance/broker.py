@@ -34,6 +34,8 @@ from penstock.errors import Error, RequestError, StoreError, WireError
 from penstock.instance.alarm import Alarm
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
+from penstock.instance.failure import Failure
+from penstock.instance.guests import GUEST_MESSAGES, LITTLE_UNREAD_BYTES, GuestLimits
 from penstock.instance.quotas import Quotas
 from penstock.instance.requests import describe_messages, rejections
 from penstock.instance.supervision import FAULTS
@@ -50,31 +52,11 @@ log = logging.getLogger("penstock.broker")
 
 # A larger buffer is mapped and unmapped by the C library for each read.
 READ_BYTES = 64 * 1024
-# A guest's turn, after which others are served: messages, the size of the payloads that follow from
-# them, and seconds. The last message may exceed the latter two.
-GUEST_MESSAGES = 64
-GUEST_RESPONSE_BYTES = 256 * 1024
-GUEST_TURN_S = 0.005
-# No more is read of a guest who leaves more than this unread, on all connections together.
-GUEST_UNREAD_BYTES = 32 << 20
-# With more than this unread on all its connections together, as by streams, those with the most are
-# closed. Connections with less than the latter each do not count.
-MAX_GUEST_UNREAD_BYTES = 128 << 20
-LITTLE_UNREAD_BYTES = 256 << 10
 # No more is read of a client that leaves more than this unread. It is disconnected when it leaves
 # still more unread of what it has asked for, such as events.
 UNREAD_BYTES = 64 << 20
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
-# Why the store fails, by errno, in the words for users.
-STORE_CAUSES = {
-    errno.ENOSPC: "the disk is full",
-    errno.EBUSY: "another program holds a lock of the database",
-    errno.EIO: "input/output error",
-    errno.ESTALE: "its files were removed, replaced or truncated, see the instance's log",
-}
-# The errors of requests to a service that has failed (`Failure.of`).
-FAILED_SERVICE_ERRNOS = frozenset({*STORE_CAUSES, errno.EIO})
 # Users count as present until this time after their last request, in seconds.
 PRESENCE_S = 0.1
 # Seconds until the next attempt, when a connection cannot be accepted.
@@ -95,23 +77,6 @@ class Service(Protocol):
         It is called at the end of an exchange in which the service has got or posted messages, and
         after `Broker.nudge`.
         """
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a service has failed: the errno and the text of the responses to its requests."""
-
-    errnum: int
-    text: str
-
-    @classmethod
-    def of(cls, fault: BaseException) -> Failure:
-        """The failure of a service that a fault has left; the fault itself is for the log only."""
-        if isinstance(fault, StoreError):
-            number = fault.errno or errno.EIO
-            cause = STORE_CAUSES.get(number, "see the instance's log")
-            return cls(number, f"the store cannot be written: {cause}")
-        return cls(errno.EIO, "the service has failed")
 
 
 @dataclass
@@ -213,6 +178,7 @@ class Broker:
         # For each reserved name, whether the process with an id may register it.
         self._reserved: dict[str, Callable[[int], bool]] = {}
         self._sockets: dict[int, Connection] = {}
+        self._guests = GuestLimits(self._quotas, self._sockets)
         self._networks: list[Network] = []
         self._posted: deque[tuple[int, Batch]] = deque()
         # Posted messages for the next exchange of a round.
@@ -608,7 +574,7 @@ class Broker:
             "suspended": sorted(self._suspended),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
             "closed_unread": self._closed_unread,
-            "guests": self._guest_stats(rejections),
+            "guests": self._guests.stats(rejections),
             "owner_rejected": owner,
             "held_back": len(self._held_back),
             "received": self._received,
@@ -616,13 +582,6 @@ class Broker:
             "commits": self._commits.stats(),
             "slices": self._slices.stats(),
         }
-
-    def _guest_stats(self, rejections: dict[str, int]) -> dict[str, object]:
-        stats = self._quotas.stats()
-        rejected = stats["rejected"]
-        assert isinstance(rejected, dict)
-        rejected.update(rejections)
-        return stats
 
     # --- the pump
 
@@ -666,7 +625,7 @@ class Broker:
         """
         first = 0
         while first < len(batch):
-            while (largest := self._unread_of_guest(peer.uid)) is not None:
+            while (largest := self._guests.most_unread(peer.uid)) is not None:
                 await largest.wait_writable()
             routed = peer.routed
             self._take_in(number, batch[first : first + GUEST_MESSAGES], network)
@@ -678,14 +637,6 @@ class Broker:
                 await trio.sleep(self._quotas.pause(peer.uid))
             else:
                 await trio.lowlevel.checkpoint()
-
-    def _unread_of_guest(self, uid: int) -> Connection | None:
-        """A guest's connection with the most unread, if it is to be waited for."""
-        remotes = [remote for remote in self._sockets.values() if remote.uid == uid]
-        if sum(remote.unsent for remote in remotes) <= GUEST_UNREAD_BYTES:
-            return None
-        largest = max(remotes, key=lambda remote: remote.unsent)
-        return None if largest.is_writable or largest.scope.cancel_called else largest
 
     def run_round(self) -> bool:
         """Routes the posted messages, and has services post their output, until there is none.
@@ -838,9 +789,7 @@ class Broker:
             before -= sum(answer.payload_bytes for answer in answers)
             size = self._out_bytes() - before
             seconds = self.clock.monotonic() - began
-            if size > GUEST_RESPONSE_BYTES or seconds > GUEST_TURN_S:
-                remote.is_charged = True
-                self._quotas.charge(remote.uid, size, max(0.0, seconds - GUEST_TURN_S))
+            if self._guests.charge_turn(remote, size, seconds):
                 break
 
     def _out_bytes(self) -> int:
@@ -982,28 +931,13 @@ class Broker:
 
     def _send(self, peer: int, remote: Connection, batch: Batch, *, is_committed: bool) -> None:
         if remote.is_guest and remote.unsent > LITTLE_UNREAD_BYTES:
-            self._bound_unread_of(remote.uid)
+            self._closed_unread += self._guests.bound_unread(remote.uid)
         try:
             if not remote.send(batch, is_committed=is_committed):
                 self._closed_unread += 1
             self._unflushed.add(remote)
         except FAULTS as error:
             self._contain_fault(peer, error)
-
-    def _bound_unread_of(self, uid: int) -> None:
-        """Closes the connections of a guest that leave the most unread, if all leave too much."""
-        remotes = [
-            remote
-            for remote in self._sockets.values()
-            if remote.uid == uid and not remote.scope.cancel_called
-        ]
-        remotes.sort(key=lambda remote: remote.unsent)
-        unread = sum(remote.unsent for remote in remotes)
-        while unread > MAX_GUEST_UNREAD_BYTES:
-            largest = remotes.pop()
-            unread -= largest.unsent
-            largest.close_unread()
-            self._closed_unread += 1
 
     def _reject(self, attached: _Attached, batch: Batch) -> None:
         """Answers the requests of a batch with an error, in the name of a failed service."""
@@ -1027,27 +961,10 @@ class Broker:
         elif attached.failure != failure:
             log.error("service %s has failed: %s", name, fault)
         if batch is not None and not isinstance(fault, StoreError):
-            self._blame_guest(batch)
+            self._guests.blame(batch)
         self._mark_failed(attached, failure)
         if attached.on_failure is not None:
             attached.on_failure(fault)
-
-    def _blame_guest(self, batch: Batch) -> None:
-        """Counts a failure for the guest who alone has sent the messages at which it happened.
-
-        One whose requests fail again and again is disconnected, before a service is suspended.
-        """
-        messages = [batch[index] for index in range(len(batch))]
-        userids = {message.userid for message in messages}
-        if len(userids) != 1 or any(message.has_owner_role for message in messages):
-            return
-        uid = userids.pop()
-        self._quotas.count_failure(uid)
-        if self._quotas.is_rejected(uid):
-            log.warning("user %d: disconnected: services have failed at its requests", uid)
-            for remote in list(self._sockets.values()):
-                if remote.is_guest and remote.uid == uid:
-                    remote.discard()
 
     def _mark_failed(self, attached: _Attached, failure: Failure) -> None:
         attached.failure = failure

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock._core import ResourceModule
 from penstock.errors import RequestError
-from penstock.instance.broker import Failure
+from penstock.instance.failure import Failure
 from penstock.instance.requests import rejections
 from penstock.instance.restart import Restarts
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from penstock.errors import StoreError
-from penstock.instance.broker import Failure
+from penstock.instance.failure import Failure
 from penstock.instance.supervision import FAULTS, MAX_SHORT_RUNS, SUSPENSION_S, Backoff
 
 if TYPE_CHECKING:

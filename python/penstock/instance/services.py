@@ -12,7 +12,7 @@ import trio
 from penstock._core import Batch, MockExec, Scheduler, return_memory
 from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
-from penstock.instance.broker import FAILED_SERVICE_ERRNOS, Failure
+from penstock.instance.failure import FAILED_SERVICE_ERRNOS, Failure
 from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
 
