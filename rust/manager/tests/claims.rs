@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bench, OWNER, body, rejection, topics};
+use penstock_flux::errno::ENOENT;
 use penstock_rset::ResourceSet;
 use serde_json::{Value, json};
 
@@ -167,6 +168,26 @@ fn a_commit_is_done_whole_or_not_at_all() {
         (ids[2], &r("0", "4", "")),
     ]);
     assert_eq!(out[0].errnum(), 0);
+}
+
+#[test]
+fn a_commit_with_a_key_below_a_link_loop_changes_nothing() {
+    let (mut bench, ids) = bench(2);
+    let value = json!({"ver": 1, "type": "val", "data": "MQ=="});
+    let link = |target: &str| json!({"ver": 1, "type": "symlink", "data": {"target": target}});
+    let op = |key: &str, dirent: &Value| json!({"key": key, "flags": 0, "dirent": dirent});
+    let links = [op("p", &link("q")), op("q", &link("p"))];
+    let out = bench.request("kvs.commit", &json!({ "ops": links }));
+    assert_eq!(out[0].errnum(), 0);
+    let writes = [op("x.y", &value), op("p.z", &value)];
+    let out = bench.commit_with(&[(ids[0], &r("0", "0", ""))], &writes);
+    let text = "`p.z`: more than 10 symbolic links";
+    assert_eq!(rejection(&out), (22, text.to_owned()));
+    assert_eq!(stored(&mut bench, ids[0]), None);
+    let out = bench.request("kvs.lookup", &json!({"key": "x.y", "flags": 0}));
+    assert_eq!(rejection(&out).0, ENOENT);
+    // None of its resources is claimed.
+    assert_eq!(bench.commit_r(ids[1], &r("0", "0", ""))[0].errnum(), 0);
 }
 
 #[test]

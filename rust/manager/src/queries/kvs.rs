@@ -27,34 +27,21 @@ use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler::SchedulerPeer;
 
 /// One operation of a commit on a key that is not a job's.
-enum Write {
-    Set(String, Vec<u8>),
-    Append(String, Vec<u8>),
-    Remove(String),
-    MakeDirectory(String),
-    Link(String, String),
+struct Write {
+    /// The key without links in the directories above it.
+    key: String,
+    change: Change,
 }
 
-impl Write {
-    fn key(&self) -> &str {
-        match self {
-            Self::Set(key, _)
-            | Self::Append(key, _)
-            | Self::Remove(key)
-            | Self::MakeDirectory(key)
-            | Self::Link(key, _) => key,
-        }
-    }
-}
-
-/// The data of an operation.
-enum Content {
-    Bytes(Vec<u8>),
-    Directory,
+enum Change {
+    Set(Vec<u8>),
+    Append(Vec<u8>),
+    Remove,
+    MakeDirectory,
     Link(String),
 }
 
-/// A validated commit; overlaps are checked when it is applied.
+/// An accepted commit: none of its operations can be rejected any longer.
 #[derive(Default)]
 struct Commit {
     allocations: Vec<Allocation>,
@@ -75,11 +62,22 @@ pub(crate) fn commit(
     watches: &mut KeyWatches,
     request: Request<'_>,
 ) -> Handled {
-    let done = check(cx, request).and_then(|commit| apply(cx, scheduler, watches, commit));
-    if let Err(error) = &done {
-        cx.complain(format!("kvs.commit rejected: {}", error.text));
+    match accept(cx, request) {
+        Ok(commit) => Ok(apply(cx, scheduler, watches, commit)),
+        Err(error) => {
+            cx.complain(format!("kvs.commit rejected: {}", error.text));
+            Err(error)
+        }
     }
-    done
+}
+
+/// Checks a commit, and claims the resources of its allocations.
+fn accept(cx: &mut Context, request: Request<'_>) -> Result<Commit, RequestError> {
+    let commit = check(cx, request)?;
+    // Last, because a rejected claim is the only one that needs no undo.
+    let claimed = cx.claims.commit(&commit.allocations);
+    claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
+    Ok(commit)
 }
 
 fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
@@ -96,12 +94,12 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
             let text = format!("`{key}`: flags {flags}: expected 0, or {APPEND} to append");
             return Err(RequestError::invalid(text));
         }
-        let content = op.dirent.map(|entry| decode(&op.key, entry)).transpose()?;
+        let change = op.dirent.map(|entry| decode(&op.key, entry)).transpose()?;
         match document_of(&op.key) {
             Some((id, "R")) => {
-                let text = content.and_then(|content| match content {
-                    Content::Bytes(data) => String::from_utf8(data).ok(),
-                    Content::Directory | Content::Link(_) => None,
+                let text = change.and_then(|change| match change {
+                    Change::Set(data) => String::from_utf8(data).ok(),
+                    _ => None,
                 });
                 let text = text.ok_or_else(|| {
                     RequestError::invalid(format!("`{}`: expected the text of an R", op.key))
@@ -125,14 +123,13 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
                 return Err(RequestError::invalid(text));
             }
             None => {
-                let key = site_key(&op.key)?;
-                commit.writes.push(match content {
-                    Some(Content::Bytes(data)) if is_append => Write::Append(key, data),
-                    Some(Content::Bytes(data)) => Write::Set(key, data),
-                    Some(Content::Directory) => Write::MakeDirectory(key),
-                    Some(Content::Link(target)) => Write::Link(key, target),
-                    None => Write::Remove(key),
-                });
+                let key = tree::resolve_parent(cx, &site_key(&op.key)?)?;
+                let change = match change {
+                    Some(Change::Set(data)) if is_append => Change::Append(data),
+                    Some(change) => change,
+                    None => Change::Remove,
+                };
+                commit.writes.push(Write { key, change });
             }
         }
     }
@@ -181,38 +178,35 @@ fn check_slots(cx: &Context, id: JobId, r: &ResourceSet) -> Result<(), RequestEr
     Err(RequestError::invalid(text))
 }
 
+/// Applies an accepted commit. Links are those before it.
 fn apply(
     cx: &mut Context,
     scheduler: &SchedulerPeer,
     watches: &mut KeyWatches,
     commit: Commit,
-) -> Handled {
-    let claimed = cx.claims.commit(&commit.allocations);
-    claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
-    for allocation in commit.allocations {
+) -> Reply {
+    let Commit {
+        allocations,
+        writes,
+    } = commit;
+    for allocation in allocations {
         scheduler.commit_allocation(cx, allocation);
     }
-    // Every link is known before the first write: a commit is applied as a whole or not at all.
-    let writes = commit.writes.into_iter().map(|write| {
-        let key = tree::resolve_parent(cx, write.key())?;
-        Ok((key, write))
-    });
-    let writes: Vec<(String, Write)> = writes.collect::<Result<_, RequestError>>()?;
-    for (key, write) in &writes {
-        match write {
-            Write::Set(_, data) => tree::set(cx, key, data),
-            Write::Append(_, data) => {
+    for Write { key, change } in &writes {
+        match change {
+            Change::Set(data) => tree::set(cx, key, data),
+            Change::Append(data) => {
                 let before = cx.read_store(|store| store.value(key)).unwrap_or_default();
                 tree::set(cx, key, &[before.as_slice(), data].concat());
             }
-            Write::Remove(_) => tree::remove(cx, key),
-            Write::MakeDirectory(_) => tree::make_directory(cx, key),
-            Write::Link(_, target) => tree::link(cx, key, target),
+            Change::Remove => tree::remove(cx, key),
+            Change::MakeDirectory => tree::make_directory(cx, key),
+            Change::Link(target) => tree::link(cx, key, target),
         }
     }
-    for (key, write) in &writes {
-        let appended = match write {
-            Write::Append(_, data) => Some(data.as_slice()),
+    for Write { key, change } in &writes {
+        let appended = match change {
+            Change::Append(data) => Some(data.as_slice()),
             _ => None,
         };
         watches.record_write(cx, key, appended);
@@ -222,7 +216,7 @@ fn apply(
     }
     // The commit that these changes will be part of.
     let rootseq = cx.commits() + 1;
-    Ok(Reply::of(&CommitResponse { rootseq }))
+    Reply::of(&CommitResponse { rootseq })
 }
 
 /// `kvs.lookup`: a document of a job, or another key of the store.
@@ -428,16 +422,16 @@ fn id_entries(cx: &Context, key: &str) -> BTreeMap<String, TreeObject> {
     entries
 }
 
-fn decode(key: &str, entry: Entry<'_>) -> Result<Content, RequestError> {
+fn decode(key: &str, entry: Entry<'_>) -> Result<Change, RequestError> {
     match (&*entry.kind, entry.data) {
         (Dirent::VAL, EntryData::Bytes(data)) => {
             let bytes = BASE64.decode(&*data);
             bytes
-                .map(Content::Bytes)
+                .map(Change::Set)
                 .map_err(|error| RequestError::invalid(format!("`{key}`: invalid base64: {error}")))
         }
         (Entry::DIRECTORY, EntryData::Entries(entries)) if entries.is_empty() => {
-            Ok(Content::Directory)
+            Ok(Change::MakeDirectory)
         }
         (Entry::SYMLINK, EntryData::Link(link)) => {
             if link.namespace.is_some_and(|name| name != PRIMARY) {
@@ -449,7 +443,7 @@ fn decode(key: &str, entry: Entry<'_>) -> Result<Content, RequestError> {
                 let text = format!("`{key}`: links to documents of jobs are not supported");
                 return Err(RequestError::new(EOPNOTSUPP, text));
             }
-            Ok(Content::Link(site_key(&link.target)?))
+            Ok(Change::Link(site_key(&link.target)?))
         }
         _ => {
             let text =

@@ -34,31 +34,31 @@ fn link_target(cx: &Context, key: &str) -> Option<String> {
 
 /// The key without links in the directories above it.
 pub(super) fn resolve_parent(cx: &Context, key: &str) -> Result<String, RequestError> {
-    let mut key = key.to_owned();
+    let mut resolved = key.to_owned();
     for _ in 0..=MAX_LINKS {
-        let found = directories_above(&key).find_map(|directory| {
+        let found = directories_above(&resolved).find_map(|directory| {
             let target = link_target(cx, directory)?;
-            let rest = key.get(directory.len()..).unwrap_or_default();
+            let rest = resolved.get(directory.len()..).unwrap_or_default();
             Some(format!("{target}{rest}"))
         });
         match found {
-            None => return Ok(key),
-            Some(next) => key = next,
+            None => return Ok(resolved),
+            Some(next) => resolved = next,
         }
     }
-    Err(too_many_links(&key))
+    Err(too_many_links(key))
 }
 
 /// The key that a key stands for: without links, itself included.
 pub(super) fn resolve(cx: &Context, key: &str) -> Result<String, RequestError> {
-    let mut key = resolve_parent(cx, key)?;
+    let mut resolved = resolve_parent(cx, key)?;
     for _ in 0..=MAX_LINKS {
-        match link_target(cx, &key) {
-            None => return Ok(key),
-            Some(target) => key = resolve_parent(cx, &target)?,
+        match link_target(cx, &resolved) {
+            None => return Ok(resolved),
+            Some(target) => resolved = resolve_parent(cx, &target)?,
         }
     }
-    Err(too_many_links(&key))
+    Err(too_many_links(key))
 }
 
 fn too_many_links(key: &str) -> RequestError {

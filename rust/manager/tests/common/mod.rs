@@ -296,6 +296,11 @@ impl Bench {
 
     /// Commits several R at once.
     pub fn commit_all(&mut self, documents: &[(u64, &str)]) -> Vec<Message> {
+        self.commit_with(documents, &[])
+    }
+
+    /// The same with operations on other keys after them.
+    pub fn commit_with(&mut self, documents: &[(u64, &str)], others: &[Value]) -> Vec<Message> {
         use base64::Engine as _;
         let op = |(id, r): &(u64, &str)| {
             let data = base64::engine::general_purpose::STANDARD.encode(r);
@@ -305,7 +310,8 @@ impl Bench {
             );
             json!({"key": key, "flags": 0, "dirent": {"ver": 1, "type": "val", "data": data}})
         };
-        let ops: Vec<Value> = documents.iter().map(op).collect();
+        let ops = documents.iter().map(op);
+        let ops: Vec<Value> = ops.chain(others.iter().cloned()).collect();
         let commit = json!({"namespace": "primary", "flags": 0, "ops": ops});
         self.request_as("sched", OWNER, "kvs.commit", &commit, 0)
     }
