@@ -226,4 +226,25 @@ fn a_watch_can_have_what_is_appended() {
     assert_eq!(values(&out, whole), ok(&["onetwo"]));
     let out = commit(&mut bench, &[("log", value("new"))]);
     assert_eq!(values(&out, tag), ok(&["new"]));
+    // Several operations of a commit on the key: appended bytes alone if there is no other.
+    let append = |text: &str| json!({"key": "log", "flags": 32, "dirent": value(text)});
+    let set = json!({"key": "log", "flags": 0, "dirent": value("set")});
+    for (ops, appended) in [
+        (vec![append("1"), append("2")], "12"),
+        (vec![set.clone(), append("3")], "set3"),
+        (vec![append("4"), set], "set"),
+    ] {
+        let out = bench.request("kvs.commit", &json!({ "ops": ops }));
+        assert_eq!(values(&out, tag), ok(&[appended]));
+    }
+}
+
+#[test]
+fn a_watch_of_a_directory_is_rejected() {
+    let mut bench = Bench::new();
+    commit(&mut bench, &[("a.b", value("1")), ("l", link("a"))]);
+    for key in ["a", "l", "."] {
+        let (tag, out) = watch(&mut bench, key, WAITCREATE);
+        assert_eq!(values(&out, tag), [Err(EISDIR)], "{key}");
+    }
 }

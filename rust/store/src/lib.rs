@@ -41,6 +41,7 @@ mod schema;
 mod space;
 mod submissions;
 mod tables;
+mod values;
 
 use std::io;
 use std::path::Path;
@@ -792,67 +793,6 @@ impl Store {
             lines.collect::<rusqlite::Result<String>>()
         };
         read().map_err(|source| Error::new("cannot read standard input", &source))
-    }
-
-    /// A value of the general key space, which excludes the keys of jobs.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn value(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
-        self.database.read(
-            "cannot read a key",
-            "SELECT value FROM kvs WHERE key = ?",
-            [key],
-        )
-    }
-
-    /// The keys of the general key space that begin with a prefix, in order.
-    ///
-    /// # Errors
-    ///
-    /// The database cannot be read.
-    pub fn keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        let sql = "SELECT key FROM kvs WHERE substr(key, 1, length(?1)) = ?1 ORDER BY key";
-        let keys = self
-            .database
-            .connection()
-            .prepare_cached(sql)
-            .and_then(|mut statement| {
-                let keys = statement.query_map([prefix], |row| row.get(0))?;
-                keys.collect()
-            });
-        keys.map_err(|source| Error::new("cannot list keys", &source))
-    }
-
-    /// Sets a value of the general key space.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn set_value(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
-        self.database.write(
-            "cannot write a key",
-            "INSERT INTO kvs VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value",
-            params![key, value],
-        )
-        .map(drop)
-    }
-
-    /// Removes a key and everything below it (`key.*`).
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn remove_value(&mut self, key: &str) -> Result<(), Error> {
-        // '/' is the character after '.': the range holds exactly the keys that start with `key.`.
-        self.database
-            .write(
-                "cannot remove a key",
-                "DELETE FROM kvs WHERE key = ?1 OR (key >= ?1 || '.' AND key < ?1 || '/')",
-                [key],
-            )
-            .map(drop)
     }
 }
 

@@ -103,6 +103,42 @@ fn removing_a_key_removes_the_keys_below_it_only() {
     assert_eq!(left, ["ab", "a-b"]);
 }
 
+/// The steps of the database at a list of the first keys of a directory, at one of all its keys and at its removal.
+fn steps_among(others: u32) -> [i32; 3] {
+    let mut store = Store::in_memory().unwrap();
+    for number in 0..others {
+        for directory in ["a", "z"] {
+            let key = format!("{directory}.{number}");
+            store.set_value(&key, b"x").unwrap();
+        }
+    }
+    for key in ["m", "m-n", "m.\u{e9}", "m.n", "m.n.o", "mn"] {
+        store.set_value(key, b"x").unwrap();
+    }
+    let steps = |store: &Store, statement: &str| {
+        let statement = store.database.connection().prepare_cached(statement);
+        statement.unwrap().reset_status(StatementStatus::VmStep)
+    };
+    assert_eq!(store.keys("m.", 2).unwrap(), ["m.n", "m.n.o"]);
+    let of_first = steps(&store, values::SELECT_FROM);
+    let all = ["m.n", "m.n.o", "m.\u{e9}"];
+    assert_eq!(store.keys("m.", usize::MAX).unwrap(), all);
+    let of_all = steps(&store, values::SELECT_FROM);
+    store.remove_value("m").unwrap();
+    let of_removal = steps(&store, values::DELETE);
+    assert_eq!(store.keys("m", usize::MAX).unwrap(), ["m-n", "mn"]);
+    let count = store.keys("", usize::MAX).unwrap().len();
+    assert_eq!(count, 2 * others as usize + 2);
+    [of_first, of_all, of_removal]
+}
+
+#[test]
+fn no_other_keys_are_read_to_list_or_remove_those_of_a_directory() {
+    let steps = steps_among(10);
+    assert!(steps.iter().all(|steps| *steps > 0), "{steps:?}");
+    assert_eq!(steps, steps_among(1000));
+}
+
 #[test]
 fn a_database_of_another_format_is_rejected() {
     let connection = Connection::open_in_memory().unwrap();

@@ -1,5 +1,8 @@
 //! `KeyWatches`: `kvs-watch.lookup`, the values of a key as they change.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::errno::{EISDIR, EOPNOTSUPP};
@@ -22,10 +25,6 @@ struct KeyWatch {
     flags: i64,
     /// The value that was sent last; `None` before the key exists.
     last: Option<Vec<u8>>,
-    /// Whether the commit in progress has written the key.
-    is_written: bool,
-    /// The bytes that the commit in progress has appended, if it did nothing else and the request wants them.
-    appended: Option<Vec<u8>>,
 }
 
 impl KeyWatch {
@@ -34,9 +33,10 @@ impl KeyWatch {
     }
 
     /// Sends the value after a commit if the request wants it. Returns whether the stream has ended.
-    fn follow(&mut self, cx: &mut Context) -> bool {
-        let is_written = std::mem::take(&mut self.is_written);
-        let appended = self.appended.take();
+    fn follow(&mut self, cx: &mut Context, written: &WrittenKeys) -> bool {
+        let key = tree::resolve(cx, &self.key).ok();
+        let change = key.and_then(|key| written.0.get(key.as_str()));
+        let is_written = change.is_some();
         if !is_written && !self.wants(WATCH_FULL) {
             return false;
         }
@@ -57,9 +57,32 @@ impl KeyWatch {
         if is_same && !is_any_wanted {
             return false;
         }
-        send(cx, &self.request, appended.as_deref().unwrap_or(&value));
+        let appended = change.and_then(Option::as_deref);
+        let appended = appended.filter(|_| self.wants(WATCH_APPEND));
+        send(cx, &self.request, appended.unwrap_or(&value));
         self.last = Some(value);
         false
+    }
+}
+
+/// The keys that a commit has written, with the bytes that were appended if it did nothing else to the key.
+struct WrittenKeys<'a>(BTreeMap<&'a str, Option<Vec<u8>>>);
+
+impl<'a> WrittenKeys<'a> {
+    fn of(writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>) -> Self {
+        let mut keys: BTreeMap<&str, Option<Vec<u8>>> = BTreeMap::new();
+        for (key, appended) in writes {
+            match keys.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(appended.map(<[u8]>::to_vec));
+                }
+                Entry::Occupied(mut entry) => match (entry.get_mut(), appended) {
+                    (Some(before), Some(more)) => before.extend_from_slice(more),
+                    (change, _) => *change = None,
+                },
+            }
+        }
+        Self(keys)
     }
 }
 
@@ -72,7 +95,7 @@ fn send(cx: &mut Context, request: &Message, value: &[u8]) {
 fn read(cx: &Context, key: &str) -> Result<Option<Vec<u8>>, RequestError> {
     let key = tree::resolve(cx, key)?;
     let value = cx.read_store(|store| store.value(&key));
-    if value.is_none() && tree::entries(cx, &key).is_some() {
+    if value.is_none() && tree::is_directory(cx, &key) {
         return Err(RequestError::new(EISDIR, "the key is a directory"));
     }
     Ok(value)
@@ -113,8 +136,6 @@ impl KeyWatches {
             key,
             flags,
             last: value,
-            is_written: false,
-            appended: None,
         });
         Ok(Reply::Deferred)
     }
@@ -131,25 +152,19 @@ impl KeyWatches {
         Ok(Reply::Empty)
     }
 
-    /// Notes that a commit has written a key, and what it has appended if it has.
-    pub(super) fn record_write(&mut self, cx: &Context, key: &str, appended: Option<&[u8]>) {
-        for watch in &mut self.open {
-            if tree::resolve(cx, &watch.key).is_ok_and(|watched| watched == key) {
-                let is_first = !watch.is_written;
-                watch.is_written = true;
-                let wanted = appended.filter(|_| watch.flags & WATCH_APPEND != 0);
-                watch.appended = match (wanted, watch.appended.take()) {
-                    (Some(more), None) if is_first => Some(more.to_vec()),
-                    (Some(more), Some(before)) => Some([before.as_slice(), more].concat()),
-                    _ => None,
-                };
-            }
+    /// Sends values after a commit, by the keys that it has written and what it has appended to them if it has.
+    pub(super) fn record_commit<'a>(
+        &mut self,
+        cx: &mut Context,
+        writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>,
+    ) {
+        if self.open.is_empty() {
+            return;
         }
-    }
-
-    /// Sends values after a commit.
-    pub(super) fn record_commit(&mut self, cx: &mut Context) {
-        self.open.retain_mut(|watch| !watch.follow(cx));
+        let written = WrittenKeys::of(writes);
+        if !written.0.is_empty() {
+            self.open.retain_mut(|watch| !watch.follow(cx, &written));
+        }
     }
 
     /// The number of open watches.

@@ -204,16 +204,11 @@ fn apply(
             Change::Link(target) => tree::link(cx, key, target),
         }
     }
-    for Write { key, change } in &writes {
-        let appended = match change {
-            Change::Append(data) => Some(data.as_slice()),
-            _ => None,
-        };
-        watches.record_write(cx, key, appended);
-    }
-    if !writes.is_empty() {
-        watches.record_commit(cx);
-    }
+    let written = writes.iter().map(|Write { key, change }| match change {
+        Change::Append(data) => (key.as_str(), Some(data.as_slice())),
+        _ => (key.as_str(), None),
+    });
+    watches.record_commit(cx, written);
     // The commit that these changes will be part of.
     let rootseq = cx.commits() + 1;
     Reply::of(&CommitResponse { rootseq })
@@ -246,7 +241,7 @@ pub(crate) fn lookup(
         }
         document @ PermittedKey::Document(..) => document,
     };
-    if let Some(entries) = entries(cx, &key) {
+    if is_directory(cx, &key) {
         if flags & READLINK != 0 {
             return Err(RequestError::invalid("the key is no symbolic link"));
         }
@@ -257,7 +252,7 @@ pub(crate) fn lookup(
             let val = TreeObject::Reference(Reference::DIRECTORY);
             return Ok(Reply::of(&ObjectResponse { val }));
         }
-        let val = Directory::new(entries);
+        let val = Directory::new(entries(cx, &key));
         return Ok(Reply::of(&DirectoryResponse { val }));
     }
     let is_other = flags & READLINK != 0;
@@ -332,23 +327,27 @@ fn site_key(key: &str) -> Result<String, RequestError> {
     Ok(key.to_owned())
 }
 
-/// The entries of the directory that a key names; `None` if it names none.
-fn entries(cx: &Context, key: &PermittedKey) -> Option<BTreeMap<String, TreeObject>> {
+fn is_directory(cx: &Context, key: &PermittedKey) -> bool {
     match key {
-        PermittedKey::Document(job, name) => job_entries(cx, job.id(), name),
+        PermittedKey::Document(job, name) => job_entries(cx, job.id(), name).is_some(),
         PermittedKey::Site(key) => {
-            let entries = tree::entries(cx, key);
+            key == "job" || tree::is_directory(cx, key) || !id_entries(cx, key).is_empty()
+        }
+    }
+}
+
+/// The entries of the directory that a key names.
+fn entries(cx: &Context, key: &PermittedKey) -> BTreeMap<String, TreeObject> {
+    match key {
+        PermittedKey::Document(job, name) => job_entries(cx, job.id(), name).unwrap_or_default(),
+        PermittedKey::Site(key) => {
+            let mut entries = tree::entries(cx, key);
             if key.is_empty() {
-                let mut entries = entries.unwrap_or_default();
                 let jobs = TreeObject::Reference(Reference::DIRECTORY);
                 entries.insert("job".to_owned(), jobs);
-                return Some(entries);
             }
-            let ids = id_entries(cx, key);
-            if ids.is_empty() && key != "job" {
-                return entries;
-            }
-            Some(entries.into_iter().flatten().chain(ids).collect())
+            entries.extend(id_entries(cx, key));
+            entries
         }
     }
 }

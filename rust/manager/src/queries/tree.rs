@@ -74,21 +74,30 @@ pub(super) fn link_at(cx: &Context, key: &str, flags: i64) -> Result<Option<Stri
     Ok(link_target(cx, &key))
 }
 
-/// The entries of a directory; `None` if the key names none.
-pub(super) fn entries(cx: &Context, directory: &str) -> Option<BTreeMap<String, TreeObject>> {
+/// Whether a key is that of a directory, as the root is.
+pub(super) fn is_directory(cx: &Context, key: &str) -> bool {
+    if key.is_empty() {
+        return true;
+    }
+    let (below, link) = (directory_mark(key), link_mark(key));
+    // The second key, for the first one may be the mark of a link at the key itself.
+    let keys = cx.read_store(|store| store.keys(&below, 2));
+    keys.iter().any(|key| *key != link)
+}
+
+/// The entries of a directory; none if the key names none.
+pub(super) fn entries(cx: &Context, directory: &str) -> BTreeMap<String, TreeObject> {
     let prefix = match directory {
         "" => String::new(),
         directory => directory_mark(directory),
     };
     let mut entries = BTreeMap::new();
-    let mut exists = false;
-    for key in cx.read_store(|store| store.keys(&prefix)) {
+    for key in cx.read_store(|store| store.keys(&prefix, usize::MAX)) {
         let rest = key.get(prefix.len()..).unwrap_or_default();
         // The mark of a link at the directory's own key.
         if rest == "." {
             continue;
         }
-        exists = true;
         let (word, entry) = match rest.split_once('.') {
             // Its own mark.
             None if rest.is_empty() => continue,
@@ -101,7 +110,7 @@ pub(super) fn entries(cx: &Context, directory: &str) -> Option<BTreeMap<String, 
         };
         entries.insert(word.to_owned(), entry);
     }
-    exists.then_some(entries)
+    entries
 }
 
 /// Sets a value. A value in the place of a directory above, and what was at the key, are removed.
@@ -126,7 +135,7 @@ pub(super) fn link(cx: &mut Context, key: &str, target: &str) {
 pub(super) fn remove(cx: &mut Context, key: &str) {
     cx.store_value(key, None);
     if let Some((above, _)) = key.rsplit_once('.')
-        && entries(cx, above).is_none()
+        && !is_directory(cx, above)
     {
         cx.store_value(&directory_mark(above), Some(b""));
     }
