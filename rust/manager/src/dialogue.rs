@@ -640,6 +640,11 @@ impl Dialogue {
         self.scheduler.alloc.is_outstanding() || self.exec.may_be_running()
     }
 
+    /// Whether the end of the job was reported to the requests that follow it.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.is_reported
+    }
+
     /// Marks the end of the job as reported to the requests that follow it. Returns whether it was not yet.
     pub(crate) fn mark_reported(&mut self) -> bool {
         !std::mem::replace(&mut self.is_reported, true)

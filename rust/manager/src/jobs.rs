@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use penstock_flux::{RequestError, RequestedResources, eventlog};
+use penstock_flux::{RequestError, RequestedResources, eventlog, job_ingest};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
@@ -52,6 +52,11 @@ impl Job {
     pub(crate) fn annotations(&self) -> &Map<String, Value> {
         let pending = self.dialogue.scheduler.annotations();
         pending.unwrap_or_else(|| self.record.annotations())
+    }
+
+    /// Whether the job was submitted as waitable, and its end is to be reported.
+    fn is_awaited(&self) -> bool {
+        self.record.flags() & job_ingest::WAITABLE != 0 && !self.dialogue.is_reported()
     }
 
     /// Whether an epilog that has not begun is due for a job with resources: its prolog or its tasks
@@ -252,6 +257,8 @@ pub struct Jobs {
     holders: BTreeSet<JobId>,
     /// The active jobs of each user who has any.
     active_by_user: BTreeMap<u32, ActiveJobs>,
+    /// The number of [awaited](Job::is_awaited) jobs, without hidden ones.
+    awaited: u64,
     /// The values of active jobs in memory: unlike `active_by_user`, without the jobs that a submission has yet to add.
     held_values: HeldValues,
     /// Jobs added, changed or removed since the last check of their records.
@@ -274,6 +281,7 @@ impl Jobs {
             greatest_purged: JobId::default(),
             holders: BTreeSet::new(),
             active_by_user: BTreeMap::new(),
+            awaited: 0,
             held_values: HeldValues::default(),
             #[cfg(debug_assertions)]
             unchecked: BTreeSet::new(),
@@ -342,9 +350,11 @@ impl Jobs {
     /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
     pub(crate) fn mark_reported(&mut self, id: JobId) -> Option<&Record> {
         let job = self.by_id.get_mut(&id)?;
+        let was_awaited = job.is_awaited();
         if !job.dialogue.mark_reported() {
             return None;
         }
+        self.awaited -= u64::from(was_awaited);
         if is_evictable(&job.record) {
             self.ended.push_back(id);
         }
@@ -451,7 +461,9 @@ impl Jobs {
         if record.has_resources() {
             self.holders.insert(id);
         }
-        self.by_id.insert(id, Box::new(Job { record, dialogue }));
+        let job = Job { record, dialogue };
+        self.awaited += u64::from(job.is_awaited());
+        self.by_id.insert(id, Box::new(job));
     }
 
     /// Adds the next one of several jobs, which [`count_active`](Self::count_active) has counted.
@@ -468,6 +480,25 @@ impl Jobs {
     /// Counts jobs of a user as active before they are added.
     pub(crate) fn count_active(&mut self, userid: u32, jobs: ActiveJobs) {
         self.active_by_user.entry(userid).or_default().add(jobs);
+    }
+
+    /// Counts the waitable jobs of a submission that is complete.
+    pub(crate) fn count_awaited(&mut self, jobs: u64) {
+        self.awaited += jobs;
+    }
+
+    /// Whether a job was submitted as waitable, and its end is to be reported.
+    pub(crate) fn is_awaited(&self, id: JobId) -> bool {
+        self.get(id).is_some_and(Job::is_awaited)
+    }
+
+    /// The number of these jobs.
+    pub(crate) fn awaited(&self) -> u64 {
+        debug_assert_eq!(
+            self.iter().filter(|job| job.is_awaited()).count() as u64,
+            self.awaited
+        );
+        self.awaited
     }
 
     /// The number of dependencies of a user's active jobs.
@@ -578,6 +609,7 @@ impl Jobs {
         self.unchecked.insert(id);
         self.greatest_purged = self.greatest_purged.max(id);
         let job = *self.by_id.remove(&id)?;
+        self.awaited -= u64::from(job.is_awaited());
         self.holders.remove(&id);
         self.eventlog_bytes.remove(&id);
         if job.record.state() != State::Inactive {
@@ -623,6 +655,7 @@ impl Jobs {
         self.unchecked.insert(id);
         let memo_bytes = (event.name == eventlog::MEMO).then(|| job.record.memo_bytes());
         let was_holder = job.record.has_resources();
+        let was_awaited = job.is_awaited();
         let addresses = job.addresses();
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
@@ -631,6 +664,10 @@ impl Jobs {
             (true, false) => self.holders.remove(&id),
             _ => false,
         };
+        // By its first event, which has the flags.
+        if !was_awaited && job.is_awaited() {
+            self.awaited += 1;
+        }
         let after = job.record.state();
         if before != State::Inactive {
             Self::follow_values(&mut self.held_values, job, addresses);

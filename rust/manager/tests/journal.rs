@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Bench, OWNER, body, rejection};
+use common::submissions::send_part;
+use common::{Bench, Directory, OWNER, body, rejection};
 use penstock_flux::errno::{ECHILD, ENODATA, EPERM};
 use penstock_flux::flags::STREAMING;
 use penstock_wire::{Message, MessageType};
@@ -250,6 +251,53 @@ fn a_request_for_any_result_gets_the_next_one() {
     run(&mut bench, three, 0);
     let out = bench.request(WAIT, &any);
     assert_eq!(results(&out)[0]["id"], three);
+}
+
+/// Asserts that as many more requests for the result of any job are accepted, and not one more.
+fn assert_left(bench: &mut Bench, count: usize) {
+    let any = json!({"id": -1});
+    for _ in 0..count {
+        assert!(bench.request_as("any", OWNER, WAIT, &any, 0).is_empty());
+    }
+    let out = bench.request_as("any", OWNER, WAIT, &any, 0);
+    let expected = (ECHILD, "no waitable job is left".to_owned());
+    assert_eq!(rejection(&out), expected);
+    bench.request_as("any", OWNER, "job-manager.disconnect", &json!({}), 8);
+}
+
+#[test]
+fn requests_for_any_result_are_accepted_for_waitable_jobs_that_no_other_request_names() {
+    let directory = Directory::new("waitable-jobs");
+    let mut bench = directory.open(common::settings(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let spec = common::jobspec(&json!({}));
+    let copies = json!({"jobspec": spec, "flags": WAITABLE, "count": 3});
+    let out = bench.request("job-ingest.submit", &copies);
+    let ids = body(responses(&out, "job-ingest.submit")[0])["ids"].clone();
+    submit(&mut bench, 0);
+    assert_left(&mut bench, 3);
+    bench.request_as("other", OWNER, WAIT, &json!({"id": ids[0]}), 0);
+    assert_left(&mut bench, 2);
+    // Those of a submission whose parts are missing are not there yet.
+    let part = |number: u32, more: bool| {
+        let job = json!({"jobspec": spec, "flags": WAITABLE});
+        json!({"token": "a", "part": number, "more": more, "jobs": [job]})
+    };
+    send_part(&mut bench, "client", &part(0, true));
+    assert_left(&mut bench, 2);
+    send_part(&mut bench, "client", &part(1, false));
+    assert_left(&mut bench, 4);
+    let begun = json!({"token": "b", "part": 0, "more": true, "jobs": part(0, true)["jobs"]});
+    send_part(&mut bench, "client", &begun);
+    bench.request_as("client", OWNER, "job-manager.disconnect", &json!({}), 8);
+    bench.advance();
+    assert_left(&mut bench, 4);
+    // A restart forgets results, and the requests of its clients.
+    run(&mut bench, ids[1].as_u64().unwrap(), 0);
+    drop(bench);
+    let (mut bench, _) = directory.reopen(common::settings(), 2000.0);
+    assert_left(&mut bench, 4);
 }
 
 #[test]

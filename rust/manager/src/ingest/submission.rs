@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
-    SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText,
+    SubmitPartRequest, SubmitRequest, SubmitResponse, SubmitResultsText, WAITABLE,
 };
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Json, Payload as _, RequestError, errno};
@@ -254,6 +254,8 @@ pub(super) struct Submission {
     reasons_bytes: usize,
     /// The same by queue and state.
     tally: Vec<(Option<String>, State, u64)>,
+    /// The number of accepted jobs that were submitted as waitable.
+    waitable: u64,
 }
 
 impl Submission {
@@ -287,6 +289,7 @@ impl Submission {
             accepted_of_request: 0,
             reasons_bytes: 0,
             tally: Vec::new(),
+            waitable: 0,
         }
     }
 
@@ -622,6 +625,9 @@ impl Submission {
     fn count(&mut self, copies: &Copies, count: u64) {
         self.accepted += count;
         self.accepted_of_request += count;
+        if copies.record().flags() & WAITABLE != 0 {
+            self.waitable += count;
+        }
         let (queue, state) = (&copies.record().spec().queue, copies.record().state());
         let mut entries = self.tally.iter_mut();
         match entries.find(|(of, in_state, _)| of == queue && *in_state == state) {
@@ -754,6 +760,7 @@ impl Submission {
         for (first, _) in self.ranges.iter().take(self.hidden) {
             cx.show_jobs(*first);
         }
+        cx.jobs.count_awaited(std::mem::take(&mut self.waitable));
         for (queue, state, count) in self.tally.drain(..) {
             census.enter_jobs(queue.as_deref(), state, count);
         }

@@ -14,7 +14,7 @@ use penstock_wire::Message;
 use crate::context::Context;
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
-use crate::state::{JobResult, State};
+use crate::state::JobResult;
 
 /// The result of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Ended {
 #[derive(Debug, Default)]
 pub(crate) struct JobResults {
     ended: BTreeMap<JobId, Ended>,
-    /// The request for the result of a job.
+    /// The request for the result of a job whose end is to be reported.
     named: BTreeMap<JobId, Message>,
     /// The requests for the next result of any job that none names.
     any: VecDeque<Message>,
@@ -77,14 +77,12 @@ impl JobResults {
         if let Some(ended) = self.ended.remove(&id) {
             return Ok(Reply::Payload(ended.response(id).to_payload()));
         }
-        let record = cx.record(id);
-        let facts = record.map(|record| (is_waitable(&record), record.state()));
-        let reason = match facts {
+        let reason = match cx.record(id).map(|record| is_waitable(&record)) {
             None => "there is no such job",
-            Some((false, _)) => "it was not submitted as waitable",
-            Some((_, State::Inactive)) => "its result has been taken",
-            Some(_) if self.named.contains_key(&id) => "another request waits for it",
-            Some(_) => {
+            Some(false) => "it was not submitted as waitable",
+            Some(true) if !cx.jobs.is_awaited(id) => "its result has been taken",
+            Some(true) if self.named.contains_key(&id) => "another request waits for it",
+            Some(true) => {
                 self.named.insert(id, request.message.header());
                 return Ok(Reply::Deferred);
             }
@@ -97,12 +95,7 @@ impl JobResults {
         if let Some((id, ended)) = self.ended.pop_first() {
             return Ok(Reply::Payload(ended.response(id).to_payload()));
         }
-        // As many jobs as there are requests will do: the newest ones are found first.
-        let active = cx.jobs.iter().rev().map(|job| &job.record);
-        let active = active.filter(|record| record.state() != State::Inactive);
-        let awaited = active.filter(|record| is_waitable(record));
-        let mut awaited = awaited.filter(|record| !self.named.contains_key(&record.id()));
-        if awaited.nth(self.any.len()).is_none() {
+        if cx.jobs.awaited() <= self.len() as u64 {
             return Err(RequestError::new(ECHILD, "no waitable job is left"));
         }
         self.any.push_back(request.message.header());
