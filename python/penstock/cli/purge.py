@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from penstock.cli.arguments import seconds, whole
+from penstock.cli.arguments import seconds, userid, whole
 from penstock.cli.ids import JobIds
 from penstock.client import Client
 from penstock.errors import UsageError
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 SUMMARY = """Remove inactive jobs permanently; without --force, only count them.
 
-The configuration's [job-manager] has the same limits for automatic purging: inactive-age-limit and
-inactive-num-limit."""
+For the instance owner these are jobs of all users, or with --user those of one; a guest can remove
+the guest's own. The limits are about the jobs of that user then. The configuration's [job-manager]
+has the same limits for automatic purging: inactive-age-limit and inactive-num-limit."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -25,19 +26,22 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("-f", "--force", action="store_true", help="remove them")
     add("--age-limit", type=seconds, metavar="FSD", help="jobs that ended longer ago than this")
     add("--num-limit", type=whole, metavar="N", help="the oldest, until N are left")
+    add("-u", "--user", type=userid, metavar="USER", help="jobs of this user (name or id)")
     add("--json", action="store_true", help="the numbers as one object")
     add("id", nargs="*", action=JobIds, metavar="ID", help="these jobs; `-`: from standard input")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    if not args.id and args.age_limit is None and args.num_limit is None:
-        raise UsageError("expected job ids, --age-limit or --num-limit (0: all)")
+    limits = (args.age_limit, args.num_limit, args.user)
+    if not args.id and all(limit is None for limit in limits):
+        raise UsageError("expected job ids, --user, --age-limit or --num-limit (0: all)")
     with Client() as client:
         purged = client.purge(
             args.id or None,
             age_limit=args.age_limit,
             num_limit=args.num_limit,
+            userid=args.user,
             force=args.force,
         )
     if args.json:

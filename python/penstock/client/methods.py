@@ -536,6 +536,7 @@ class Methods:
         *,
         age_limit: float | None = None,
         num_limit: int | None = None,
+        userid: int | None = None,
         force: bool = False,
     ) -> Call[Purged]:
         """Removes inactive jobs permanently; without `force` it only counts them.
@@ -544,9 +545,13 @@ class Methods:
             ids: These jobs.
             age_limit: Jobs that ended more than this many seconds ago.
             num_limit: The oldest, until at most this many are left.
+            userid: Jobs of this user only, which the limits are about then. None: for the instance
+                owner those of all users, for a guest the guest's own.
             force: Whether to remove them.
         """
         payload: dict[str, Any] = {"force": force}
+        if userid is not None:
+            payload["userid"] = userid
         if ids is not None:
             payload["ids"] = list(ids)
         if age_limit is not None:

@@ -36,7 +36,10 @@ fn start(flag: &str) -> String {
 const OWNERS_REQUESTS: [(&str, &str); 9] = [
     (job_manager::QUEUE_START, r#"{"start":false,"all":true}"#),
     (job_manager::QUEUE_ENABLE, r#"{"enable":false,"all":true}"#),
-    (job_manager::PURGE, r#"{"num_limit":0,"force":true}"#),
+    (
+        job_manager::PURGE,
+        r#"{"num_limit":0,"userid":1000,"force":true}"#,
+    ),
     (
         job_manager::RAISEALL,
         r#"{"dry_run":false,"userid":4294967295,"states":127,"type":"cancel","severity":0}"#,
@@ -487,31 +490,36 @@ impl World {
     }
 
     fn purge(&mut self, client: usize, selection: u32, number: u32) {
+        // Without a user a guest purges its own jobs, the owner those of all.
+        let of = match (selection / 4) % 2 {
+            1 if self.userid(client) == OWNER => {
+                format!(r#""userid":{},"#, self.userid(index(number)))
+            }
+            _ => String::new(),
+        };
         let (payload, purpose) = match selection % 4 {
             0 => {
-                let payload = format!(r#"{{"num_limit":{},"force":false}}"#, number % 4);
+                let payload = format!(r#"{{{of}"num_limit":{},"force":false}}"#, number % 4);
                 (payload, Purpose::Other)
             }
             1 => {
-                let payload = format!(r#"{{"num_limit":{},"force":true}}"#, number % 4);
+                let payload = format!(r#"{{{of}"num_limit":{},"force":true}}"#, number % 4);
                 (payload, Purpose::Other)
             }
             2 => {
-                let payload = format!(r#"{{"age_limit":{},"force":true}}"#, number % 16);
+                let payload = format!(r#"{{{of}"age_limit":{},"force":true}}"#, number % 16);
                 (payload, Purpose::Other)
             }
             _ => {
                 let jobs: Vec<u64> = self.job(index(number)).into_iter().collect();
-                (
-                    format!(r#"{{"ids":{jobs:?},"force":true}}"#),
-                    Purpose::Purge(jobs),
-                )
+                let is_foreign = jobs.iter().any(|job| self.is_foreign(client, *job));
+                let payload = format!(r#"{{"ids":{jobs:?},"force":true}}"#);
+                if is_foreign {
+                    (payload, Purpose::Forbidden)
+                } else {
+                    (payload, Purpose::Purge(jobs))
+                }
             }
-        };
-        let purpose = if self.may_act_for(client, OWNER) {
-            purpose
-        } else {
-            Purpose::Forbidden
         };
         self.request(client, job_manager::PURGE, &payload, purpose);
     }

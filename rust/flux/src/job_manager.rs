@@ -163,7 +163,7 @@ pub struct UpdateRequest {
     pub updates: Map<String, Value>,
 }
 
-/// `job-manager.purge`: removes inactive jobs from the store. `ids` is Penstock's own.
+/// `job-manager.purge`: removes inactive jobs from the store. `ids` and `userid` are Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PurgeRequest {
     /// Purges jobs that have been inactive for longer than this, in seconds; -1 for no limit.
@@ -172,6 +172,9 @@ pub struct PurgeRequest {
     /// Purges the oldest inactive jobs beyond this number; -1 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_limit: Option<i64>,
+    /// Purges jobs of this user only. The limits are about these jobs then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
     /// Purges these jobs.
     #[serde(
         default,
@@ -198,7 +201,7 @@ pub struct PurgeIdRequest {
 pub struct PurgeResponse {
     /// Jobs purged, or that would be purged with `force`.
     pub count: u64,
-    /// Inactive jobs that are left.
+    /// Inactive jobs that are left; with `userid` those of this user.
     pub inactives: u64,
 }
 

@@ -6,18 +6,20 @@
 //!
 //! Some rules depend on what a handler reads first, and are functions that it calls: [`urgency`], [`submission_flags`] and
 //! [`signer`] check a value of a submission, [`check_dependency`] a job that a jobspec names, [`may_name`] a job that an
-//! elastic request names, [`check_registration`] a service. The site's limits of time do not hold for every request:
+//! elastic request names, [`check_registration`] a service, [`purged_user`] and
+//! [`check_purged`] the jobs of a purge. The site's limits of time do not hold for every request:
 //! [`has_limits_when_running`] decides by the owner of a running job, [`has_limits_on_update`] by the sender.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 
 use penstock_flux::job_ingest::WAITABLE;
-use penstock_flux::job_manager::{HistoryRequest, JobsRequest, MatchingJobsRequest};
+use penstock_flux::job_manager::{JobsRequest, MatchingJobsRequest};
 use penstock_flux::role::owner_only;
 use penstock_flux::urgency::{self, EXPEDITE};
 use penstock_flux::{Credentials, JobRequest, RequestError, guest_log, kvs, pmix};
 use penstock_jobspec::job_id::JobId;
+use serde::Deserialize;
 
 use crate::context::Context;
 use crate::jobs::{HiddenJobs, Job, Jobs};
@@ -71,7 +73,14 @@ impl PermittedJob {
     }
 }
 
-/// A user whose jobs the sender of a request may see.
+/// The user that a request names, whatever else is in its payload.
+#[derive(Debug, Deserialize)]
+struct NamedUser {
+    #[serde(default)]
+    userid: Option<u32>,
+}
+
+/// A user whose jobs the sender of a request may see and purge.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PermittedUser(u32);
 
@@ -259,11 +268,29 @@ pub(crate) fn check(
 /// sender.
 pub(crate) fn permitted_user(request: Request<'_>) -> Result<PermittedUser, RequestError> {
     let sender = request.sender;
-    let named = request.payload::<HistoryRequest<'_>>()?.userid;
+    let named = request.payload::<NamedUser>()?.userid;
     match named.filter(|userid| !sender.may_act_for(*userid)) {
         Some(other) => Err(owner_only(&format!("the jobs of user {other}"))),
         None => Ok(PermittedUser(named.unwrap_or(sender.userid))),
     }
+}
+
+/// The user whose jobs a purge removes, or `None` for those of all users: the instance owner may purge these, and a guest that
+/// names no user means its own.
+pub(crate) fn purged_user(
+    sender: Credentials,
+    named: Option<u32>,
+    user: &PermittedUser,
+) -> Option<u32> {
+    (named.is_some() || !sender.is_owner()).then_some(user.userid())
+}
+
+/// Checks that a job that a purge names is one of the user whose jobs it removes.
+pub(crate) fn check_purged(of: Option<u32>, record: &Record) -> Result<(), RequestError> {
+    if of.is_none_or(|userid| userid == record.userid()) {
+        return Ok(());
+    }
+    Err(belongs_to_another(record.id()))
 }
 
 /// The key that a request names: of a job's document for the owner of the job, any for the instance owner.

@@ -205,6 +205,14 @@ impl EndedJobs {
         jobs.map(EndedJob::end)
     }
 
+    /// The jobs that ended after one, or all, the oldest first.
+    pub(crate) fn after(&self, end: Option<End>) -> impl Iterator<Item = EndedJob> {
+        let passed = end.map_or(0, |end| self.chunk_of(end));
+        let jobs = self.chunks.iter().skip(passed);
+        let jobs = jobs.flat_map(|chunk| &chunk.jobs).copied();
+        jobs.skip_while(move |job| end.is_some_and(|end| job.end() <= end))
+    }
+
     /// The jobs that ended before one, or all, the newest first, each with bounds of its submission.
     pub(crate) fn before(
         &self,
@@ -224,6 +232,7 @@ impl EndedJobs {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::ops::Bound;
 
     use penstock_jobspec::job_id::JobId;
 
@@ -284,6 +293,7 @@ mod tests {
         assert!(jobs.iter().eq(model.keys().copied()));
         let job = |(end, class): (&End, &u32)| EndedJob::new(*end, *class, u64::from(*class) + 1);
         assert!(entries(&jobs, None).eq(model.iter().rev().map(job)));
+        assert!(jobs.after(None).eq(model.iter().map(job)));
         for (index, (time, id)) in model.keys().enumerate().step_by(83) {
             assert_eq!(jobs.get(index), Some((*time, *id)));
             let until = model.keys().take_while(|end| end.0 <= *time);
@@ -297,6 +307,8 @@ mod tests {
         for end in model.keys().step_by(97) {
             let expected = model.range(..*end).rev().map(job);
             assert!(entries(&jobs, Some(*end)).eq(expected));
+            let later = (Bound::Excluded(*end), Bound::Unbounded);
+            assert!(jobs.after(Some(*end)).eq(model.range(later).map(job)));
         }
         let fullness = jobs.chunks.iter().map(|chunk| chunk.jobs.len());
         assert!(

@@ -5,17 +5,18 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PurgeIdRequest, PurgeRequest, PurgeResponse};
+use penstock_flux::{RequestError, errno};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Error;
 use penstock_wire::Message;
 
+use crate::authorize::{self, PermittedJob, PermittedUser};
 use crate::census::{Census, end_of};
 use crate::context::Context;
 use crate::depend::Dependencies;
 use crate::effect::Effect;
-use crate::ended::End;
+use crate::ended::{End, EndedJob};
 use crate::event::EventTime;
 use crate::ingest::Submissions;
 use crate::jobspecs;
@@ -36,7 +37,9 @@ const PURGE_INTERVAL_S: f64 = 1.0;
 const JOBS_PER_SLICE: usize = 250;
 /// Maximum number of named jobs checked in one slice, which are read from the store: a millisecond's work.
 const JOBS_CHECKED_PER_SLICE: usize = 50;
-/// Maximum number of inactive jobs that one slice compares with the named ones: less than a millisecond's work.
+/// The greatest number of purges of a guest at a time.
+const MAX_OPEN_OF_GUEST: usize = 4;
+/// Maximum number of inactive jobs that one slice compares with the named ones, or with a user: less than a millisecond's work.
 const JOBS_COMPARED_PER_SLICE: usize = if cfg!(debug_assertions) { 300 } else { 10_000 };
 /// To read a job from the store takes as long as to compare this many.
 const COMPARISONS_PER_READ: usize = 400;
@@ -103,6 +106,8 @@ enum Selection {
     Named(VecDeque<End>),
     /// The oldest inactive jobs, up to this one.
     Oldest(End),
+    /// The jobs of a user, which are still to be found.
+    OfUser(UserScan),
 }
 
 impl Selection {
@@ -116,7 +121,7 @@ impl Selection {
     ) -> (Vec<End>, bool) {
         let is_taken = |(_, id): &End| !dependents.are_to_come(*id);
         let (next, is_short) = match self {
-            Self::Unchecked(..) | Self::Compared(_) => (Vec::new(), true),
+            Self::Unchecked(..) | Self::Compared(_) | Self::OfUser(_) => (Vec::new(), true),
             Self::Named(jobs) => {
                 let next = jobs.drain(..count.min(jobs.len()));
                 let next: Vec<End> = next.filter(is_taken).collect();
@@ -140,6 +145,56 @@ impl Selection {
     }
 }
 
+/// A search for the inactive jobs of a user, the oldest first, of which limits exclude the newest.
+#[derive(Debug)]
+struct UserScan {
+    userid: u32,
+    limits: Excess,
+    found: Vec<End>,
+    /// The last inactive job that was looked at.
+    last: Option<End>,
+    /// The last one at the begin of the search.
+    newest: Option<End>,
+}
+
+impl UserScan {
+    fn begin(census: &Census, userid: u32, limits: Excess) -> Self {
+        let newest = census.inactive().before(None).next();
+        Self {
+            userid,
+            limits,
+            found: Vec::new(),
+            last: None,
+            newest: newest.map(|(job, _)| job.end()),
+        }
+    }
+
+    /// Looks at the next jobs. Returns whether these were all.
+    fn advance(&mut self, census: &Census) -> bool {
+        let later = census.inactive().after(self.last);
+        let newest = self.newest;
+        let later = later.take_while(|job| Some(job.end()) <= newest);
+        let before = self.last;
+        for job in later.take(JOBS_COMPARED_PER_SLICE) {
+            self.last = Some(job.end());
+            let class = census.class_of(job);
+            if class.is_some_and(|class| class.userid == self.userid) {
+                self.found.push(job.end());
+            }
+        }
+        self.last == before || self.last >= self.newest
+    }
+
+    /// The jobs in excess of the limits.
+    fn take_excess(&mut self, now: f64) -> Vec<End> {
+        let mut found = std::mem::take(&mut self.found);
+        let until = |time| found.partition_point(|(end, _)| *end <= time);
+        let count = self.limits.count_of(found.len(), until, now);
+        found.truncate(count);
+        found
+    }
+}
+
 /// A comparison of the inactive jobs, the newest first, with the named ones.
 #[derive(Debug)]
 struct Comparison {
@@ -150,14 +205,18 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// Compares the next jobs. Returns whether these were all.
-    fn advance(&mut self, census: &Census) -> bool {
+    /// Compares the next jobs, of a user or of all. Returns whether these were all.
+    fn advance(&mut self, census: &Census, of: Option<u32>) -> bool {
+        let is_permitted = |job: EndedJob| {
+            let class = census.class_of(job);
+            of.is_none_or(|userid| class.is_some_and(|class| class.userid == userid))
+        };
         let mut compared = 0;
         let earlier = census.inactive().before(self.last);
         for (job, _) in earlier.take(JOBS_COMPARED_PER_SLICE) {
             let end = job.end();
             self.last = Some(end);
-            if self.wanted.remove(&end.1) {
+            if is_permitted(job) && self.wanted.remove(&end.1) {
                 self.found.push(end);
             }
             compared += 1;
@@ -175,17 +234,33 @@ struct OpenPurge {
     force: bool,
     /// Number of jobs that it has removed.
     count: u64,
+    /// The user whose jobs it removes; `None` for those of all users.
+    of: Option<u32>,
+    /// The number of inactive jobs of that user, if it removes some of all these.
+    of_user: Option<u64>,
 }
 
 impl OpenPurge {
     /// Creates a request. With `force` 0 it counts the jobs only.
-    fn new(request: &Message, selection: Selection, force: i64) -> Self {
+    fn new(request: &Message, selection: Selection, force: i64, of: Option<u32>) -> Self {
         Self {
             request: request.header(),
             selection,
             force: force != 0,
             count: 0,
+            of,
+            of_user: None,
         }
+    }
+
+    /// The response when a number of jobs are removed, or are counted.
+    fn response(&self, count: u64, census: &Census) -> PurgeResponse {
+        let removed = if self.force { count } else { 0 };
+        let inactives = match self.of_user {
+            Some(all) => all.saturating_sub(removed),
+            None => census.inactive().len() as u64,
+        };
+        PurgeResponse { count, inactives }
     }
 
     fn is_unchecked(&self) -> bool {
@@ -197,6 +272,7 @@ impl OpenPurge {
 }
 
 /// The limits on inactive jobs.
+#[derive(Debug)]
 struct Excess {
     /// Older than this, in seconds.
     age: Option<f64>,
@@ -217,13 +293,16 @@ impl Excess {
     /// The number of jobs in excess, which are the oldest ones.
     fn count(&self, census: &Census, now: f64) -> usize {
         let inactive = census.inactive();
+        self.count_of(inactive.len(), |time| inactive.count_until(time), now)
+    }
+
+    /// The same of a number of jobs, of which `until` returns how many ended at a time or before.
+    fn count_of(&self, jobs: usize, until: impl FnOnce(EventTime) -> usize, now: f64) -> usize {
         let num = self
             .num
             .map(|num| usize::try_from(num).unwrap_or(usize::MAX));
-        let surplus = num.map_or(0, |num| inactive.len().saturating_sub(num));
-        let old = self
-            .age
-            .map_or(0, |age| inactive.count_until(EventTime::new(now - age)));
+        let surplus = num.map_or(0, |num| jobs.saturating_sub(num));
+        let old = self.age.map_or(0, |age| until(EventTime::new(now - age)));
         surplus.max(old)
     }
 }
@@ -248,15 +327,19 @@ impl Purger {
         self.jobs_per_slice = jobs;
     }
 
-    /// `job-manager.purge`: removes inactive jobs, or counts those that would be removed.
+    /// `job-manager.purge`: removes inactive jobs, or counts the jobs that would be removed. A purge for all users is the instance
+    /// owner's.
     pub(crate) fn purge(
         &mut self,
         cx: &mut Context,
         census: &mut Census,
         dependents: &Dependents<'_>,
         request: Request<'_>,
+        user: &PermittedUser,
     ) -> Handled {
         let purge: PurgeRequest = request.payload()?;
+        let of = authorize::purged_user(request.sender, purge.userid, user);
+        self.check_open(request)?;
         let selection = if let Some(ids) = purge.ids {
             if purge.age_limit.is_some() || purge.num_limit.is_some() {
                 let text = "expected either `ids` or limits";
@@ -279,17 +362,35 @@ impl Purger {
             let age = purge.age_limit.filter(|age| *age >= 0.0);
             let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
             let num = num.or(is_all.then_some(0));
-            let count = Excess { age, num }.count(census, cx.now);
-            let last = count
-                .checked_sub(1)
-                .and_then(|index| census.inactive().get(index));
-            match last.filter(|_| purge.force) {
-                Some(last) => Selection::Oldest(last),
-                None => return Ok(Reply::of(&response(count as u64, census))),
+            let limits = Excess { age, num };
+            if let Some(userid) = of {
+                Selection::OfUser(UserScan::begin(census, userid, limits))
+            } else {
+                let count = limits.count(census, cx.now);
+                let last = count
+                    .checked_sub(1)
+                    .and_then(|index| census.inactive().get(index));
+                match last.filter(|_| purge.force) {
+                    Some(last) => Selection::Oldest(last),
+                    None => return Ok(Reply::of(&response(count as u64, census))),
+                }
             }
         };
-        let open = OpenPurge::new(request.message, selection, purge.force.into());
+        let open = OpenPurge::new(request.message, selection, purge.force.into(), of);
         self.begin(cx, census, dependents, open)
+    }
+
+    /// Checks that a guest has few purges in progress: each looks at all inactive jobs.
+    fn check_open(&self, request: Request<'_>) -> Result<(), RequestError> {
+        let userid = request.sender.userid;
+        let open = self.users().filter(|other| *other == userid).count();
+        if request.sender.is_owner() || open < MAX_OPEN_OF_GUEST {
+            return Ok(());
+        }
+        let text = format!(
+            "user {userid} has {open} purges in progress: expected less than {MAX_OPEN_OF_GUEST}"
+        );
+        Err(RequestError::new(errno::EAGAIN, text))
     }
 
     /// `job-manager.purge-id`: removes one inactive job, or counts it.
@@ -299,10 +400,12 @@ impl Purger {
         census: &mut Census,
         dependents: &Dependents<'_>,
         request: Request<'_>,
+        job: &PermittedJob,
     ) -> Handled {
-        let PurgeIdRequest { id, force } = request.payload()?;
-        let selection = Selection::Unchecked(Vec::new(), vec![id].into_iter());
-        let open = OpenPurge::new(request.message, selection, force);
+        let PurgeIdRequest { force, .. } = request.payload()?;
+        self.check_open(request)?;
+        let selection = Selection::Unchecked(Vec::new(), vec![job.id()].into_iter());
+        let open = OpenPurge::new(request.message, selection, force, None);
         self.begin(cx, census, dependents, open)
     }
 
@@ -330,9 +433,20 @@ impl Purger {
         dependents: &Dependents<'_>,
         open: &mut OpenPurge,
     ) -> Result<Option<PurgeResponse>, RequestError> {
+        if let Selection::OfUser(scan) = &mut open.selection {
+            if !scan.advance(census) {
+                return Ok(None);
+            }
+            open.of_user = Some(scan.found.len() as u64);
+            let jobs = scan.take_excess(cx.now);
+            if !open.force {
+                return Ok(Some(open.response(jobs.len() as u64, census)));
+            }
+            open.selection = Selection::Named(jobs.into());
+        }
         if let Selection::Compared(comparison) = &mut open.selection {
-            if comparison.advance(census) {
-                // An active job is among the rest, an unknown one, or one that has ended meanwhile.
+            if comparison.advance(census, open.of) {
+                // An active job is among the rest, an unknown one, that of another user, or one that has ended meanwhile.
                 let found = std::mem::take(&mut comparison.found);
                 let rest = std::mem::take(&mut comparison.wanted).into_iter();
                 let rest = rest.collect::<Vec<_>>().into_iter();
@@ -343,7 +457,7 @@ impl Purger {
         }
         if let Selection::Unchecked(jobs, ids) = &mut open.selection {
             for id in ids.take(JOBS_CHECKED_PER_SLICE) {
-                jobs.push(inactive(cx, id)?);
+                jobs.push(inactive(cx, id, open.of)?);
             }
             if !ids.as_slice().is_empty() {
                 return Ok(None);
@@ -352,14 +466,14 @@ impl Purger {
             jobs.dedup();
             let jobs = std::mem::take(jobs);
             if !open.force {
-                return Ok(Some(response(jobs.len() as u64, census)));
+                return Ok(Some(open.response(jobs.len() as u64, census)));
             }
             open.selection = Selection::Named(jobs.into());
         }
         let selection = &mut open.selection;
         let (jobs, is_last) = selection.take(census, dependents, self.jobs_per_slice);
         open.count += self.remove(cx, census, &jobs);
-        Ok(is_last.then(|| response(open.count, census)))
+        Ok(is_last.then(|| open.response(open.count, census)))
     }
 
     /// Whether a request has jobs that are to be checked. No job is removed until then, or the check would not find it.
@@ -531,11 +645,12 @@ fn response(count: u64, census: &Census) -> PurgeResponse {
     PurgeResponse { count, inactives }
 }
 
-/// The end of a named job, which must be inactive.
-fn inactive(cx: &mut Context, id: JobId) -> Result<End, RequestError> {
+/// The end of a named job, which must be inactive, and that of a user if there is one.
+fn inactive(cx: &mut Context, id: JobId, of: Option<u32>) -> Result<End, RequestError> {
     cx.unload_surplus();
     cx.load(id);
     let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
+    authorize::check_purged(of, record)?;
     if record.state() != State::Inactive {
         let text = format!("job {id} is active");
         return Err(RequestError::invalid(text));

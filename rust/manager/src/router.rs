@@ -258,20 +258,27 @@ const ROUTES: &[Route] = {
         route(job_manager::PRIORITIZE, Owner, Single, |m, r| {
             priority::prioritize(&mut m.cx, &mut m.bulk, r)
         }),
-        route(job_manager::PURGE, Owner, Single, |m, r| {
+        on_user(job_manager::PURGE, |m, r, user| {
             let dependents = Dependents {
                 dependencies: &m.dependencies,
                 submissions: &m.submissions,
             };
-            m.purger.purge(&mut m.cx, &mut m.census, &dependents, r)
+            m.purger
+                .purge(&mut m.cx, &mut m.census, &dependents, r, &user)
         }),
-        route(job_manager::PURGE_ID, Owner, Single, |m, r| {
-            let dependents = Dependents {
-                dependencies: &m.dependencies,
-                submissions: &m.submissions,
-            };
-            m.purger.purge_id(&mut m.cx, &mut m.census, &dependents, r)
-        }),
+        on_job(
+            job_manager::PURGE_ID,
+            JobRule::Owner(Id),
+            Single,
+            |m, r, job| {
+                let dependents = Dependents {
+                    dependencies: &m.dependencies,
+                    submissions: &m.submissions,
+                };
+                m.purger
+                    .purge_id(&mut m.cx, &mut m.census, &dependents, r, &job)
+            },
+        ),
         route(job_manager::QUEUE_ENABLE, Owner, Single, |m, r| {
             queue_admin::queue_enable(&mut m.cx, r)
         }),

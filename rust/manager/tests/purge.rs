@@ -4,7 +4,7 @@ mod common;
 
 use common::submissions::{JOBS, ids, part_results, responses, send_part, submit_as};
 use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
-use penstock_flux::errno::{EINVAL, EPERM};
+use penstock_flux::errno::{EAGAIN, EINVAL, EPERM};
 use penstock_flux::flags::STREAMING;
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
@@ -183,7 +183,7 @@ fn limits_that_are_switched_off_purge_no_job() {
 }
 
 #[test]
-fn active_jobs_stay_and_only_the_owner_purges() {
+fn active_jobs_stay_and_only_the_owner_purges_those_of_others() {
     let mut bench = Bench::new();
     ended(&mut bench, 1);
     let id = bench.running(&json!({}));
@@ -191,8 +191,12 @@ fn active_jobs_stay_and_only_the_owner_purges() {
     assert_eq!(errnum, 22);
     assert!(text.ends_with("is active"), "{text}");
     let all = json!({"force": true});
+    // A guest purges its own jobs, of which there are none.
     let out = bench.request_as("guest", 7, "job-manager.purge", &all, 0);
-    assert_eq!(rejection(&out).0, 1);
+    assert_eq!(body(&out[0]), json!({"count": 0, "inactives": 0}));
+    let of_owner = json!({"force": true, "userid": OWNER});
+    let out = bench.request_as("guest", 7, "job-manager.purge", &of_owner, 0);
+    assert_eq!(rejection(&out).0, EPERM);
     assert_eq!(
         rejection(&bench.request("job-manager.purge", &json!({"ids": [5]}))).0,
         2
@@ -704,4 +708,93 @@ fn a_purge_leaves_out_jobs_to_which_a_submission_refers_whose_parts_are_missing(
     bench.now += 1.0;
     bench.advance();
     assert_eq!(purged(&mut bench), jobs[..1]);
+}
+
+/// Two jobs of user 7, one of user 8 and one of the owner that have ended, the oldest first.
+fn ended_of_users(bench: &mut Bench) -> Vec<u64> {
+    let mut jobs = Vec::new();
+    for user in [7, 8, OWNER, 7] {
+        let spec = jobspec(&json!({}));
+        let submission = json!({"jobspec": spec, "urgency": 0});
+        let out = bench.request_as("client", user, "job-ingest.submit", &submission, 0);
+        let id = body(&out[0])["id"].as_u64().unwrap();
+        let cancel = json!({"id": id, "type": "cancel", "severity": 0, "note": ""});
+        bench.request("job-manager.raise", &cancel);
+        jobs.push(id);
+    }
+    jobs
+}
+
+#[test]
+fn the_jobs_of_one_user_are_purged_by_the_user_or_the_owner() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    let jobs = ended_of_users(&mut bench);
+    let own = |bench: &mut Bench, payload: Value| {
+        bench.request_as("guest", 7, "job-manager.purge", &payload, 0)
+    };
+    let counted = json!({"count": 2, "inactives": 2});
+    assert_eq!(body(&own(&mut bench, json!({}))[0]), counted);
+    assert_eq!(purge(&mut bench, &json!({"userid": 7})), counted);
+    for payload in [
+        json!({"ids": [jobs[0], jobs[1]], "force": true}),
+        json!({"ids": [jobs[2]]}),
+        json!({"userid": 8}),
+    ] {
+        assert_eq!(rejection(&own(&mut bench, payload)).0, EPERM);
+    }
+    assert!(purged(&mut bench).is_empty());
+    // The limits are about the jobs of the user: one of the two is left.
+    let gone = purge(
+        &mut bench,
+        &json!({"userid": 7, "num_limit": 1, "force": true}),
+    );
+    assert_eq!(gone, json!({"count": 1, "inactives": 1}));
+    assert_eq!(purged(&mut bench), jobs[..1]);
+    let gone = own(&mut bench, json!({"age_limit": 1e6, "force": true}));
+    assert_eq!(body(&gone[0]), json!({"count": 0, "inactives": 1}));
+    let gone = own(&mut bench, json!({"ids": [jobs[3]], "force": true}));
+    assert_eq!(body(&gone[0])["count"], 1);
+    let gone = purge(&mut bench, &json!({"userid": 8, "force": true}));
+    assert_eq!(gone, json!({"count": 1, "inactives": 0}));
+    assert_eq!(known(&mut bench), [jobs[2]]);
+    let by_id = json!({"id": jobs[2], "force": 1});
+    let out = bench.request_as("guest", 7, "job-manager.purge-id", &by_id, 0);
+    assert_eq!(rejection(&out).0, EPERM);
+}
+
+#[test]
+fn the_jobs_of_a_user_are_looked_for_in_slices() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    let jobs = ended_of_users(&mut bench);
+    bench.submit_copies(&json!({}), 1000);
+    let cancel = json!({"all": true, "type": "cancel", "severity": 0, "note": ""});
+    bench.request("job-manager.raise", &cancel);
+    bench.advance();
+    let payload = json!({"force": true});
+    let mut open = bench.request_as("guest", 7, "job-manager.purge", &payload, 0);
+    assert!(open.is_empty());
+    // A guest has few of them at a time.
+    for _ in 0..3 {
+        assert!(
+            bench
+                .request_as("guest", 7, "job-manager.purge", &payload, 0)
+                .is_empty()
+        );
+    }
+    let out = bench.request_as("guest", 7, "job-manager.purge", &payload, 0);
+    assert_eq!(rejection(&out).0, EAGAIN);
+    open.extend(bench.advance());
+    let mut counts: Vec<u64> = open
+        .iter()
+        .map(|response| body(response)["count"].as_u64().unwrap())
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 0, 2]);
+    assert_eq!(purged(&mut bench), [jobs[0], jobs[3]]);
 }

@@ -59,6 +59,7 @@ def requested(fake, topic):
         ["purge", "--age-limit", "soon"],
         ["purge", "--age-limit", "inf"],
         ["purge", "--num-limit", "-1"],
+        ["purge", "--user", "no-such-user"],
         ["dmesg", "-c", "-C"],
         ["ping"],
         ["ping", "-c", "x", "sched"],
@@ -222,6 +223,9 @@ def test_purging_is_shown_before_it_is_done(fake, say, capsys):
     assert main(["purge", "--force", "ƒ2", "ƒ3"]) == 0
     assert requested(fake, "job-manager.purge") == {"force": True, "ids": [1, 2]}
     assert capsys.readouterr().out == "1 inactive job purged, 5 left\n"
+    assert main(["purge", "--user", "1234"]) == 0
+    assert requested(fake, "job-manager.purge") == {"force": False, "userid": 1234}
+    assert capsys.readouterr().out == "1 inactive job would be purged of 5 (--force does it)\n"
     assert main(["purge", "--json", "ƒ2"]) == 0
     assert json.loads(capsys.readouterr().out) == {"count": 1, "inactives": 5}
 

@@ -80,6 +80,8 @@ class Manager:
         payload = self.payload() | fields
         if topic in MATCHING:
             payload |= {"dry_run": True, "userid": OTHER}
+        if topic == "job-manager.purge":
+            payload["userid"] = OTHER
         payload = {key: value for key, value in payload.items() if value is not None}
         answers = self.ask(userid, topic, payload, STREAMING if stream else 0)
         return [answer.errnum for answer in answers]
