@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import resource
 import shutil
 import socket
 import struct
+import subprocess
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,13 +19,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock._core import STREAMING, Batch, Decoder, Message
+from penstock._core import STREAMING, Batch, Decoder, Message, check_store
 from penstock.client import Client
 from penstock.errors import NoInstanceError, RpcError
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
@@ -661,3 +663,138 @@ def test_a_document_is_read_once_however_often_a_lookup_names_it(site):
         job = client.submit(spec, urgency=0)
         found = client.rpc("job-info.lookup", {"id": job, "keys": ["jobspec"] * 1_000})
         assert found.keys() == {"id", "jobspec"}
+
+
+def large(number: int, size: int = 200_000) -> dict:
+    """A jobspec of this size at least, other than those with other numbers."""
+    return from_command(["true"], environment={"A": f"{number:0{size}}"}, cwd="/", duration=60.0)
+
+
+def repeat(request: Callable[[int], object]) -> None:
+    for number in itertools.count():
+        request(number)
+
+
+def first_rejection(request: Callable[[int], object], text: str) -> int:
+    """Sends requests until one is rejected, with this pattern. Returns the error number."""
+    with pytest.raises(RpcError, match=text) as caught:
+        repeat(request)
+    return caught.value.errno
+
+
+def fill_store(client: Client) -> list[int]:
+    """Submits and cancels jobs until one is rejected because of the store. Returns the others."""
+    jobs: list[int] = []
+
+    def submit(number: int) -> None:
+        jobs.append(client.submit(large(number), urgency=0))
+        client.cancel(jobs[-1:])
+
+    text = (
+        rf"user {GUEST} has \d+ bytes in the store: expected at most 1000000 with the \d+ of this "
+        r"request \(penstock.quota.store-bytes\)\nhint: `penstock purge` removes"
+    )
+    assert first_rejection(submit, text) == errno.EDQUOT
+    return jobs
+
+
+def test_what_a_guest_has_in_the_store_is_limited(site, tmp_path):
+    database = tmp_path / "state" / "jobs.sqlite"
+    with (
+        site("store-bytes = 1000000") as instance,
+        Client(instance.uri, timeout=60) as owner,
+        guest(instance) as client,
+        guest(instance, OTHER) as other,
+    ):
+        jobs = fill_store(client)
+        assert len(jobs) == 4
+        for others in (owner, other):
+            others.submit(large(9), urgency=0)
+        # An active job can have notes and memos as far as there is room, and can always be ended.
+        job = client.submit(from_command(["true"], environment={}, cwd="/"), urgency=0)
+        memo = {"id": job, "memo": {"x": "x" * 16_000}}
+        first_rejection(lambda _: client.rpc("job-manager.memo", memo), r"quota\.store-bytes")
+        owner.rpc("job-manager.memo", memo)
+        client.cancel([job])
+        assert not client.wait_row(job)["success"]
+        assert owner.stats("job-manager")["rejected"]["store_bytes"] == 2
+        owner.wait_rows(jobs)
+        before = instance.lines("store", "usage", "--state", str(tmp_path / "state"))
+        users = [line.split()[0] for line in before]
+        assert users[0] == str(GUEST)
+        assert set(users) == {str(GUEST), str(OTHER), "root"}
+    assert check_store(database) == []
+    with site("store-bytes = 1000000") as instance, guest(instance) as client:
+        assert instance.lines("store", "usage", "--state", str(tmp_path / "state")) == before
+        with pytest.raises(RpcError, match=r"quota\.store-bytes"):
+            client.submit(large(10), urgency=0)
+        assert client.purge(force=True) == {"count": 5, "inactives": 0}
+        assert len(fill_store(client)) == 4
+    assert check_store(database) == []
+
+
+def test_a_guest_purges_its_own_jobs_and_the_owner_those_of_one_user(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with (
+        site() as instance,
+        Client(instance.uri, timeout=60) as owner,
+        guest(instance) as client,
+        guest(instance, OTHER) as other,
+    ):
+        jobs = [each.submit(spec, urgency=0) for each in (owner, client, client, other)]
+        owner.cancel(jobs)
+        owner.wait_rows(jobs)
+        for request in (jobs[:1], [jobs[1], jobs[3]]):
+            with pytest.raises(RpcError, match="belongs to another user") as caught:
+                client.purge(request, force=True)
+            assert caught.value.errno == errno.EPERM
+        with pytest.raises(RpcError, match=f"the jobs of user {OTHER}"):
+            client.purge(userid=OTHER, force=True)
+        assert client.purge() == {"count": 2, "inactives": 2}
+        assert client.purge(jobs[1:2], force=True)["count"] == 1
+        purge = ("purge", "--user", str(GUEST))
+        assert instance.lines(*purge) == [
+            "1 inactive job would be purged of 1 (--force does it)",
+        ]
+        assert instance.lines(*purge, "--force") == ["1 inactive job purged, 0 left"]
+        assert owner.purge() == {"count": 2, "inactives": 2}
+        assert {row["id"] for row in owner.job_rows(max_entries=0)} == {jobs[0], jobs[3]}
+
+
+def test_disk_space_is_left_for_the_owner(site, tmp_path):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128m", "none", str(state)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a file system cannot be mounted")
+    try:
+        state.chmod(0o700)
+        with (
+            site() as instance,
+            Client(instance.uri, timeout=60) as owner,
+            guest(instance) as client,
+        ):
+            job = client.submit(large(0), urgency=0)
+            space = os.statvfs(state)
+            # Less than a tenth is left.
+            length = space.f_bavail * space.f_frsize - (12 << 20)
+            with (state / "ballast").open("wb") as ballast:
+                os.posix_fallocate(ballast.fileno(), 0, length)
+            text = r"free bytes: expected at least 13421772 for a request of a guest .*reserved-byt"
+            rejected = first_rejection(lambda _: client.submit(large(1), urgency=0), text)
+            assert rejected == errno.ENOSPC
+            owner.submit(large(1), urgency=0)
+            client.cancel([job])
+            assert not client.wait_row(job)["success"]
+            assert client.purge(force=True)["count"] >= 1
+            (state / "ballast").unlink()
+            # The space is read again soon.
+            job = None
+            while job is None:
+                with suppress(RpcError):
+                    job = client.submit(large(2), urgency=0)
+            assert owner.stats("job-manager")["rejected"]["reserved_bytes"] >= 1
+    finally:
+        subprocess.run(["umount", "-l", str(state)], check=True)

@@ -178,6 +178,9 @@ class Faults:
         self.has_reserve, released = False, self.has_reserve
         return released
 
+    def space(self) -> None:
+        """The space of the disk is unknown."""
+
     # --- calls
 
     def due(self, point: str) -> int | None:

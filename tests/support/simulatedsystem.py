@@ -429,6 +429,9 @@ class NoReserve:
     def release(self) -> bool:
         return False
 
+    def space(self) -> None:
+        """The space of the disk is unknown."""
+
 
 HOUR = 3600.0
 STATE = Path("/nowhere/state")

@@ -16,9 +16,11 @@ from penstock._core import (
     import_store,
     repair_store,
     restore_store,
+    store_bytes_by_user,
     topic,
     vacuum_store,
 )
+from penstock.cli.selection import username
 from penstock.cli.text import safe, safe_lines
 from penstock.client import Call, Client
 from penstock.client.responses import expect
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 SUMMARY = """Check, copy, replace, repair and shrink the database of an instance.
 
-check, backup and export read the database, also while the instance runs. restore, import and
+check, usage, backup and export read the database, also while the instance runs. restore, import and
 repair replace it: the instance must have ended, the database before is renamed, and pending jobs of
 the new one are held, because they may have run since it was written. vacuum rewrites the database
 in place, after the instance has ended. The database shrinks by itself when jobs are purged; vacuum
@@ -44,7 +46,7 @@ STOP_HINT = (
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    names = ["check", "backup", "export", "restore", "import", "repair", "vacuum"]
+    names = ["check", "usage", "backup", "export", "restore", "import", "repair", "vacuum"]
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(names))
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
@@ -59,6 +61,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         return verb
 
     add("check", "find damaged pages and rows, and lost commits; exit code 1 if there are any")
+    add("usage", "show the approximate bytes that each user has in the database")
     verb = add("backup", "copy the database to a new file")
     verb.add_argument("file", type=Path, metavar="FILE", help="must not exist")
     verb = add("export", "write the database as text, one JSON object a line")
@@ -83,6 +86,8 @@ def main(args: argparse.Namespace) -> int:
     path = state / DATABASE
     if args.verb == "check":
         return _check(path)
+    if args.verb == "usage":
+        return _show_usage(path)
     with ExitStack() as stack:
         # A copy has the environments of all users, as the store does.
         stack.callback(os.umask, os.umask(0o077))
@@ -150,6 +155,13 @@ def _check(path: Path) -> int:
     if not problems:
         print(f"`{safe(str(path))}`: no problem found")
     return 1 if problems else 0
+
+
+def _show_usage(path: Path) -> int:
+    users = sorted(store_bytes_by_user(path).items(), key=lambda user: -user[1])
+    for userid, size in users:
+        print(f"{safe(username(userid)):<16} {size:>16}")
+    return 0
 
 
 def _is_sound(path: Path) -> bool:

@@ -454,6 +454,22 @@ class Quota:
         reload=True,
         manager="job_bytes",
     )
+    store_bytes: Count = key(
+        Count(4 << 30),
+        "maximum size of what a guest has in the store: 2 KiB for each job, jobspecs, memos, "
+        "notes, standard input, tokens of submissions; `penstock purge` removes ended jobs",
+        reload=True,
+        manager="store_bytes",
+    )
+    reserved_bytes: int = key(
+        256 << 20,
+        "free space of the file system of the state directory below which requests of guests that "
+        "store something are rejected, or a tenth of the file system if that is less; 0 is no "
+        "limit",
+        reload=True,
+        check=checks.at_most(2**63 - 1),
+        manager="reserved_bytes",
+    )
     # Clients send lists of jobspecs in shorter parts; a jobspec has twice its bytes as a string.
     message_bytes: int = key(
         4 << 20,

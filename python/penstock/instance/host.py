@@ -29,7 +29,7 @@ from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.sockets import LocalSockets
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
-from penstock.instance.system import ProcessUsage, System
+from penstock.instance.system import DiskSpace, ProcessUsage, System
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -262,8 +262,8 @@ class ReserveFile:
         with suppress(OSError):
             if self._is_held():
                 return self._size > 0
-            space = os.statvfs(self._path.parent)
-            if space.f_bavail * space.f_frsize < 2 * self._size:
+            space = self.space()
+            if space is None or space.free < 2 * self._size:
                 return False
             return self._allocate()
         return False
@@ -274,6 +274,12 @@ class ReserveFile:
             was_held = self._size > 0 and self._is_held()
             self._path.unlink(missing_ok=True)
         return was_held
+
+    def space(self) -> DiskSpace | None:
+        with suppress(OSError):
+            found = os.statvfs(self._path.parent)
+            return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        return None
 
     def _is_held(self) -> bool:
         try:

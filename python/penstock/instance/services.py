@@ -38,6 +38,8 @@ MAX_SLICES_COMMIT_DELAY_S = 0.005
 SLICES_PER_COMMIT_TIME = 2.0
 # Slices in a row while no connection has input.
 MAX_SLICES = 4
+# The longest time for which the space of the disk is not read again.
+SPACE_INTERVAL_S = 0.01
 # The time from a commit until the memory that is free then is returned to the system.
 MEMORY_PAUSE_S = 1.0
 # The longest pause after slices that delay other users.
@@ -105,6 +107,8 @@ class ManagerService:
         self._uncommitted_since: float | None = None
         # Whether connections have had input between the slices of the open requests.
         self._has_requests_between = False
+        # When the space of the disk is read again.
+        self._space_due = 0.0
         # The seconds that the last commit took.
         self._commit_time = 0.0
         # The seconds that slices have taken since then.
@@ -139,6 +143,7 @@ class ManagerService:
             )
             self._is_short.set()
         self._manager.rebuild(self._settings(), self._broker.clock.now())
+        self._space_due = 0.0
         self._apply_rejection()
         self._uncommitted_since = None
         self._outstanding = Outstanding()
@@ -198,13 +203,19 @@ class ManagerService:
         return clock.now() - clock.monotonic()
 
     def _read_clock(self) -> None:
-        """Passes on the monotonic time, and rejects submissions while the clock is far ahead.
+        """Passes on the monotonic time and the space of the disk.
+
+        Submissions are rejected while the clock is far ahead.
 
         Job ids are made of the time.
 
         A clock that is set back does no harm, because new ids follow the greatest one.
         """
-        self._manager.set_monotonic(self._broker.clock.monotonic())
+        monotonic = self._broker.clock.monotonic()
+        self._manager.set_monotonic(monotonic)
+        if self._reserve is not None and monotonic >= self._space_due:
+            self._space_due = monotonic + SPACE_INTERVAL_S
+            self._manager.set_disk_space(self._reserve.space())
         limit = self._clock_step_limit()
         step = self._read_clock_offset() - self._clock_offset
         rejection = None

@@ -234,6 +234,14 @@ class RetainedOutput(Protocol):
         """Removes the output of jobs; it can take long and may be called in a thread."""
 
 
+@dataclass(frozen=True)
+class DiskSpace:
+    """The free and all bytes of a file system."""
+
+    free: int
+    total: int
+
+
 class SpaceReserve(Protocol):
     """Disk space that is held beside the store for when the disk is full."""
 
@@ -242,6 +250,9 @@ class SpaceReserve(Protocol):
 
     def release(self) -> bool:
         """Releases the space for the store. Returns whether it was held."""
+
+    def space(self) -> DiskSpace | None:
+        """The space of the file system with the store; None if it is unknown."""
 
 
 @dataclass(frozen=True)

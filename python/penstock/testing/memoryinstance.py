@@ -192,3 +192,6 @@ class _NoReserve:
 
     def release(self) -> bool:
         return False
+
+    def space(self) -> None:
+        """The space of the disk is unknown."""

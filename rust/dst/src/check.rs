@@ -654,6 +654,10 @@ impl World {
         let mut violations: Vec<_> = faults.map(|text| ("value", text)).collect();
         let faults = growth_faults(daemon.manager().store()).into_iter();
         violations.extend(faults.map(|text| ("inventory", text)));
+        match daemon.manager().store().wrong_user_bytes() {
+            Ok(wrong) => violations.extend(wrong.into_iter().map(|text| ("user-bytes", text))),
+            Err(error) => violations.push(("store-damaged", error.to_string())),
+        }
         for job in &jobs.records {
             let id = job.id.get();
             let log = events(&job.eventlog());

@@ -82,6 +82,8 @@ numbers! {
     EALREADY = 114, "Operation already in progress";
     /// The files of the store were removed, replaced or truncated.
     ESTALE = 116, "Stale file handle";
+    /// The user has as much in the store as the configuration permits.
+    EDQUOT = 122, "Disk quota exceeded";
     /// The request was cancelled by its sender.
     ECANCELED = 125, "Operation canceled";
 }

@@ -494,6 +494,10 @@ pub struct RejectedStats {
     pub unfinished_submissions: u64,
     /// The output that lookups of a user collect at a time.
     pub lookup_bytes: u64,
+    /// The bytes that a user has in the store.
+    pub store_bytes: u64,
+    /// The disk space that is left for the instance owner.
+    pub reserved_bytes: u64,
 }
 
 /// The id that names no job: any waitable job, or the end of the past events of a journal.

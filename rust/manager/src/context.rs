@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,18 +18,21 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
 use penstock_store::{
-    BadRow, EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store,
-    Submission,
+    BadRow, EndedClass, EndedJob, Error as StoreError, JOB_BYTES, JobRecord, JobRow, JobUsage,
+    Store, Submission,
 };
 use penstock_wire::Message;
 
 use crate::claims::Claims;
 use crate::dialogue::{Dialogue, StoredStart};
+use crate::disk_space::DiskSpace;
 use crate::effect::Effect;
 use crate::ended::hash_of;
 use crate::event::Event;
 use crate::handshake::Handshake;
-use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Unwritten, Writers, is_evictable};
+use crate::jobs::{
+    Copies, ExecWriter, Jobs, Logged, SchedulerWriter, Unwritten, Writers, is_evictable,
+};
 use crate::jobspec_cache::{JobspecCache, SentJobspec};
 use crate::meta::{MetaKey, MetaReader};
 use crate::queues::Queues;
@@ -151,6 +154,10 @@ pub(crate) struct Context {
     /// The error of requests for a change while the store cannot be written.
     pub(crate) outage: Option<RequestError>,
     rejected: Cell<RejectedStats>,
+    /// The space of the file system with the store, if it is known.
+    pub(crate) disk_space: Option<DiskSpace>,
+    /// By user, accepted jobs whose rows are still to be added.
+    unadded_jobs: BTreeMap<u32, u64>,
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
@@ -212,6 +219,8 @@ impl Context {
             rejection: None,
             outage: None,
             rejected: Cell::default(),
+            disk_space: None,
+            unadded_jobs: BTreeMap::new(),
             handshake: Handshake::default(),
             exec_service: None,
             storage: Storage::new(store),
@@ -321,6 +330,28 @@ impl Context {
             }
         });
         self.jobs.insert_copy(copies, id);
+    }
+
+    /// Counts accepted jobs of a user whose rows are still to be added.
+    pub(crate) fn expect_jobs(&mut self, userid: u32, count: u64) {
+        *self.unadded_jobs.entry(userid).or_default() += count;
+    }
+
+    /// Counts accepted jobs of a user as added, or as discarded before they were.
+    pub(crate) fn end_expectation(&mut self, userid: u32, count: u64) {
+        if let Some(jobs) = self.unadded_jobs.get_mut(&userid) {
+            *jobs = jobs.saturating_sub(count);
+            if *jobs == 0 {
+                self.unadded_jobs.remove(&userid);
+            }
+        }
+    }
+
+    /// The bytes that a user has in the store, or will have when all accepted jobs are there.
+    pub(crate) fn bytes_of(&self, userid: u32) -> u64 {
+        let unadded = self.unadded_jobs.get(&userid).copied().unwrap_or_default();
+        let bytes = self.store().bytes_of(userid);
+        bytes.saturating_add(unadded.saturating_mul(JOB_BYTES))
     }
 
     /// Hides jobs of a submission that is not complete, and has a restart discard them.
@@ -485,7 +516,12 @@ impl Context {
     /// Logs an event of a job and applies it to the job's record.
     pub(crate) fn log(&mut self, id: JobId, mut event: Event) {
         event.timestamp = self.event_time();
-        if let Some((before, after)) = self.jobs.log(id, &event) {
+        if let Some(logged) = self.jobs.log(id, &event) {
+            let Logged { before, after, .. } = logged;
+            if logged.counted_bytes > 0 {
+                let bytes = logged.counted_bytes;
+                self.storage.run(|store| store.count_job_bytes(id, bytes));
+            }
             event.document = None;
             self.effects.push(Effect::Logged {
                 id,
@@ -688,14 +724,14 @@ impl Context {
     }
 
     /// Puts a jobspec into the store, unless an equal one is there.
-    pub(crate) fn intern_jobspec(&mut self, checked: Checked) -> Stored {
-        self.jobspecs.intern(&mut self.storage, checked)
+    pub(crate) fn intern_jobspec(&mut self, userid: u32, checked: Checked) -> Stored {
+        self.jobspecs.intern(&mut self.storage, userid, checked)
     }
 
     /// Adds a jobspec to the store. Returns its key.
     #[cfg(test)]
-    pub(crate) fn add_jobspec(&mut self, document: JobspecDocument) -> i64 {
-        self.jobspecs.add(&mut self.storage, document)
+    pub(crate) fn add_jobspec(&mut self, userid: u32, document: JobspecDocument) -> i64 {
+        self.jobspecs.add(&mut self.storage, userid, document)
     }
 
     /// A jobspec in the store.

@@ -3,7 +3,7 @@
 use penstock_flux::errno::EHOSTUNREACH;
 use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::job_manager::{KillRequest, MatchingJobsRequest, MemoRequest, RaiseRequest};
-use penstock_flux::{EmptyResponse, RequestError};
+use penstock_flux::{Credentials, EmptyResponse, RequestError};
 
 use crate::authorize::{NamedJobs, Permission, PermittedJob, PermittedJobs};
 use crate::bulk::{BulkRequests, Operation};
@@ -15,9 +15,15 @@ use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
-/// An exception for jobs, as `job-manager.raise` describes it: the event, but for its time.
+/// An exception for jobs, as `job-manager.raise` describes it.
 #[derive(Debug)]
-struct RaiseJobs(Event);
+struct RaiseJobs {
+    /// The event, but for its time.
+    event: Event,
+    /// The length of its line.
+    length: usize,
+    sender: Credentials,
+}
 
 /// A request of `raiseall` or `killall`: its response counts jobs.
 #[derive(Debug)]
@@ -51,7 +57,7 @@ impl Operation for RaiseJobs {
     /// Resources that a cancelled job frees would be allocated to jobs that are to be cancelled as well.
     fn defers(&self, cx: &Context, job: &PermittedJob) -> bool {
         let record = cx.jobs.record(job.id());
-        self.0.is_fatal() && record.is_some_and(Record::has_resources)
+        self.event.is_fatal() && record.is_some_and(Record::has_resources)
     }
 }
 
@@ -135,17 +141,24 @@ fn requested_exception(cx: &Context, request: Request<'_>) -> Result<RaiseJobs, 
         userid: Some(request.sender.userid),
         wait_status: wait_status.map(i32::from),
     };
-    Ok(RaiseJobs(Event::exception(0.0, exception)))
+    let event = Event::exception(cx.now, exception);
+    Ok(RaiseJobs {
+        length: event.line_length(),
+        event,
+        sender: request.sender,
+    })
 }
 
 /// Raises an exception for an active job.
 fn raise_one(cx: &mut Context, job: &PermittedJob, raise: &RaiseJobs) -> Result<(), RequestError> {
     let state = cx.jobs.active(job.id())?.record.state();
     // A job can always be ended, once.
-    if !raise.0.is_fatal() || state == State::Cleanup {
-        quota::check_eventlog(cx, job.id())?;
+    if !raise.event.is_fatal() || state == State::Cleanup {
+        quota::check_event(cx, raise.sender, job.id(), raise.length)?;
+    } else {
+        quota::check_end(cx, raise.sender, raise.length)?;
     }
-    cx.raise(job.id(), raise.0.clone());
+    cx.raise(job.id(), raise.event.clone());
     Ok(())
 }
 
@@ -199,7 +212,8 @@ pub(crate) fn memo(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -
     let MemoRequest { memo, .. } = request.payload()?;
     let id = job.id();
     quota::check_memo(cx, request.sender, id, &memo)?;
-    quota::check_eventlog(cx, id)?;
-    cx.log(id, Event::with(cx.now, eventlog::MEMO, &memo));
+    let event = Event::with(cx.now, eventlog::MEMO, &memo);
+    quota::check_event(cx, request.sender, id, event.line_length())?;
+    cx.log(id, event);
     Ok(Reply::Empty)
 }

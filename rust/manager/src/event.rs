@@ -80,6 +80,10 @@ impl<'de> Deserialize<'de> for EventContext {
 /// Room for a line without its context: few are longer.
 const LINE_BYTES: usize = 80;
 
+/// The number of events that a usual job has at most, and their greatest length: a job counts those in the store.
+const USUAL_EVENTS: u32 = 16;
+pub(crate) const USUAL_EVENT_BYTES: usize = 256;
+
 /// Appends what is written, which is UTF-8.
 struct Appender<'a>(&'a mut String);
 
@@ -187,7 +191,7 @@ impl Event {
     /// Appends the event as a line, newline included.
     pub fn write(&self, out: &mut String) {
         let context = self.context.as_ref().map_or("", EventContext::text);
-        out.reserve(LINE_BYTES + context.len());
+        out.reserve(self.line_length());
         out.push_str("{\"timestamp\":");
         write_json(&self.timestamp, out);
         out.push_str(",\"name\":");
@@ -197,6 +201,12 @@ impl Event {
             out.push_str(context);
         }
         out.push_str("}\n");
+    }
+
+    /// About the length of its line.
+    pub(crate) fn line_length(&self) -> usize {
+        let context = self.context.as_ref().map_or("", EventContext::text);
+        LINE_BYTES + context.len()
     }
 
     /// Reads the context; `None` if it is absent or malformed.
@@ -227,6 +237,16 @@ impl Event {
         };
         severity == Some(0)
     }
+}
+
+/// The bytes that an event counts in the store beside its job, by its position in the eventlog and its length.
+pub(crate) fn counted_event_bytes(position: u32, length: usize) -> u64 {
+    let usual = if position < USUAL_EVENTS {
+        USUAL_EVENT_BYTES
+    } else {
+        0
+    };
+    length.saturating_sub(usual) as u64
 }
 
 #[cfg(test)]

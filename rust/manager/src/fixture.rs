@@ -51,7 +51,7 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
         "attributes": {"system": {"duration": 0}},
     });
     let text = text.to_string();
-    let key = cx.add_jobspec(JobspecDocument::new(text.as_str().into()));
+    let key = cx.add_jobspec(OWNER, JobspecDocument::new(text.as_str().into()));
     let jobspec = Jobspec::from_json(&text).unwrap();
     let stored = Stored {
         spec: Arc::new(Spec::new(key, &jobspec)),

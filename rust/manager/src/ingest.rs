@@ -277,7 +277,8 @@ impl Submissions {
     }
 
     /// Rejects a submission: its jobs are removed in slices.
-    fn discard(&mut self, cx: &mut Context, submission: Submission, error: &RequestError) {
+    fn discard(&mut self, cx: &mut Context, mut submission: Submission, error: &RequestError) {
+        submission.end_batch(cx);
         for request in submission.outstanding() {
             cx.reject(request, error);
         }

@@ -10,7 +10,7 @@ use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
 use crate::dialogue::{AllocState, Dialogue, ExecState, HookCalls, SchedulerDialogue};
-use crate::event::Event;
+use crate::event::{Event, counted_event_bytes};
 use crate::held_values::{Addresses, HeldValues};
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
@@ -162,6 +162,17 @@ impl Copies {
     pub(crate) fn set_requested(&mut self, requested: Arc<RequestedResources>) {
         self.requested = requested;
     }
+}
+
+/// An event that was logged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logged {
+    /// The state before it.
+    pub(crate) before: State,
+    /// The state after it.
+    pub(crate) after: State,
+    /// The bytes that it counts in the store.
+    pub(crate) counted_bytes: u64,
 }
 
 /// The jobs of submissions that are not complete: ranges of ids, the last one by the first one.
@@ -637,19 +648,19 @@ impl Jobs {
         known.unwrap_or_default().max(gone)
     }
 
-    /// Logs an event: appends its line and applies it to the record. Returns the states before and after it;
-    /// `None` if there is no such job.
-    pub(crate) fn log(&mut self, id: JobId, event: &Event) -> Option<(State, State)> {
+    /// Logs an event: appends its line and applies it to the record. `None` if there is no such job.
+    pub(crate) fn log(&mut self, id: JobId, event: &Event) -> Option<Logged> {
         let job = self.by_id.get_mut(&id)?;
-        let before = job.record.state();
+        let (before, position) = (job.record.state(), job.record.events());
         let (_, lines) = self
             .unwritten
             .entry(id)
             .or_insert_with(|| (job.record.events(), String::new()));
         let length = lines.len();
         event.write(lines);
+        let length = lines.len() - length;
         if let Some(bytes) = self.eventlog_bytes.get_mut(&id) {
-            *bytes += (lines.len() - length) as u64;
+            *bytes += length as u64;
         }
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
@@ -683,7 +694,11 @@ impl Jobs {
             let others = active.memo_bytes.saturating_sub(memo_bytes);
             active.memo_bytes = others + job.record.memo_bytes();
         }
-        Some((before, after))
+        Some(Logged {
+            before,
+            after,
+            counted_bytes: counted_event_bytes(position, length),
+        })
     }
 
     /// Whether there are events that are not in the store yet.

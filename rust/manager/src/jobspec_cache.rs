@@ -134,13 +134,18 @@ impl JobspecCache {
         self.read_last = Some(stored.clone());
     }
 
-    /// Puts a jobspec into the store, unless one with the same text is there and a job refers to it.
-    pub(crate) fn intern(&mut self, storage: &mut Storage, checked: Checked) -> Stored {
+    /// Puts the jobspec of a user into the store, unless one with the same text is there and a job refers to it.
+    pub(crate) fn intern(
+        &mut self,
+        storage: &mut Storage,
+        userid: u32,
+        checked: Checked,
+    ) -> Stored {
         let (document, spec, requested) = checked.into_parts();
         let text = Arc::clone(document.text());
         let hash = self.interned.hash(&*text);
         let spec = self.find_interned(storage, &text, hash).unwrap_or_else(|| {
-            let key = self.add(storage, document);
+            let key = self.add(storage, userid, document);
             let spec = self.share(Spec { key, ..spec });
             self.interned.insert(hash, &spec);
             spec
@@ -225,9 +230,14 @@ impl JobspecCache {
         Ok((sent, document.text().len()))
     }
 
-    /// Adds a jobspec to the store. Returns its key.
-    pub(crate) fn add(&mut self, storage: &mut Storage, document: JobspecDocument) -> i64 {
-        let key = storage.run(|store| store.add_jobspec(document.text()));
+    /// Adds the jobspec of a user to the store. Returns its key.
+    pub(crate) fn add(
+        &mut self,
+        storage: &mut Storage,
+        userid: u32,
+        document: JobspecDocument,
+    ) -> i64 {
+        let key = storage.run(|store| store.add_jobspec(userid, document.text()));
         self.cache(key, Arc::new(document));
         key
     }
@@ -344,7 +354,7 @@ mod tests {
 
     fn stored(cache: &mut JobspecCache, storage: &mut Storage, text: &str) -> Stored {
         let jobspec = Jobspec::from_json(JOBSPEC).unwrap();
-        let key = cache.add(storage, JobspecDocument::new(text.into()));
+        let key = cache.add(storage, 0, JobspecDocument::new(text.into()));
         Stored {
             spec: Arc::new(Spec::new(key, &jobspec)),
             requested: Arc::new(RequestedResources::of(&jobspec)),
@@ -354,11 +364,11 @@ mod tests {
     #[test]
     fn a_reused_key_has_the_text_of_its_new_jobspec() {
         let (mut storage, mut cache) = (storage(), JobspecCache::default());
-        let key = cache.add(&mut storage, JobspecDocument::new("one".into()));
+        let key = cache.add(&mut storage, 0, JobspecDocument::new("one".into()));
         assert_eq!(text(&mut cache, &mut storage, key).as_deref(), Some("one"));
         cache.remove(&mut storage, key);
         assert_eq!(text(&mut cache, &mut storage, key), None);
-        let again = cache.add(&mut storage, JobspecDocument::new("two".into()));
+        let again = cache.add(&mut storage, 0, JobspecDocument::new("two".into()));
         assert_eq!(again, key);
         assert_eq!(text(&mut cache, &mut storage, key).as_deref(), Some("two"));
     }
@@ -369,7 +379,7 @@ mod tests {
         let half: Arc<str> = "x".repeat(MAX_CACHED_BYTES / 2 + 1).into();
         let long: Arc<str> = "y".repeat(MAX_CACHED_BYTES + 1).into();
         let keys = [&half, &half, &long]
-            .map(|text| cache.add(&mut storage, JobspecDocument::new(Arc::clone(text))));
+            .map(|text| cache.add(&mut storage, 0, JobspecDocument::new(Arc::clone(text))));
         assert!(cache.document_bytes <= MAX_CACHED_BYTES && cache.documents.len() <= 1);
         for (key, expected) in keys.into_iter().zip([&half, &half, &long]) {
             let found = text(&mut cache, &mut storage, key);
@@ -401,7 +411,7 @@ mod tests {
         jobspec.set_duration(duration.into());
         let text = jobspec.to_text();
         let checked = Checked::new(jobspec, &text, &Settings::default()).unwrap();
-        cache.intern(storage, checked)
+        cache.intern(storage, 0, checked)
     }
 
     #[test]
@@ -448,7 +458,7 @@ mod tests {
             jobspec.set_duration(duration);
             let text = jobspec.to_text();
             let checked = Checked::new(jobspec, &text, &Settings::default()).unwrap();
-            cache.intern(&mut storage, checked)
+            cache.intern(&mut storage, 0, checked)
         };
         let (one, other, longer) = (named("one", 1.0), named("other", 1.0), named("one", 2.0));
         assert_eq!([&*one.spec.name, &*other.spec.name], ["one", "other"]);
@@ -466,7 +476,7 @@ mod tests {
         let jobspec = jobspec.redacted(vec![own]).unwrap();
         let text = jobspec.to_text();
         let checked = Checked::new(jobspec, &text, &Settings::default()).unwrap();
-        let Stored { spec, requested } = cache.intern(&mut storage, checked);
+        let Stored { spec, requested } = cache.intern(&mut storage, 0, checked);
         let settings = Settings::default();
         let (sent, bytes) = cache.sent(&mut storage, &settings, 0, spec.key).unwrap();
         assert_eq!((&*sent.text, bytes), (&*text, text.len()));

@@ -84,7 +84,7 @@ pub(crate) fn submit(
     match check_submitted(cx, text, userid, count)? {
         Submitted::Known(stored) => Ok(stored),
         Submitted::New(checked) => {
-            let stored = store(cx, *checked);
+            let stored = store(cx, userid, *checked);
             cx.jobspecs.remember(text, &stored);
             Ok(stored)
         }
@@ -156,16 +156,17 @@ pub(crate) fn check_template(
     Ok(Template(template))
 }
 
-/// Puts the jobspec of copies into the store.
+/// Puts the jobspec of a user's copies into the store.
 pub(crate) fn store_template(
     cx: &mut Context,
+    userid: u32,
     Template(mut jobspec): Template,
     copies: &CopyIds,
 ) -> Result<Stored, RequestError> {
     jobspec.set_copy_ids(copies);
     let text = jobspec.to_text();
     let checked = checked(jobspec, &text, &cx.settings)?;
-    Ok(store(cx, checked))
+    Ok(store(cx, userid, checked))
 }
 
 /// Applies the site's defaults and limits to a jobspec that the manager has made.
@@ -234,9 +235,9 @@ pub(crate) fn accept(cx: &Context, jobspec: Jobspec) -> Result<Checked, RequestE
     checked(jobspec, &text, &cx.settings)
 }
 
-/// Puts a jobspec into the store, unless an equal one is there.
-pub(crate) fn store(cx: &mut Context, checked: Checked) -> Stored {
-    cx.intern_jobspec(checked)
+/// Puts the jobspec of a user into the store, unless an equal one is there.
+pub(crate) fn store(cx: &mut Context, userid: u32, checked: Checked) -> Stored {
+    cx.intern_jobspec(userid, checked)
 }
 
 /// Replaces the jobspec of a job: in the store, in requests to the scheduler and, by `event`, in the
@@ -245,8 +246,8 @@ pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Even
     let Some(record) = cx.jobs.record(id) else {
         return;
     };
-    let old = Arc::clone(record.spec());
-    let Stored { spec, requested } = store(cx, checked);
+    let (userid, old) = (record.userid(), Arc::clone(record.spec()));
+    let Stored { spec, requested } = store(cx, userid, checked);
     cx.store_spec(id, spec.key);
     cx.jobs.set_requested(id, &requested);
     cx.log(id, event.with_document(Document::Jobspec(spec)));

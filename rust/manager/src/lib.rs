@@ -37,6 +37,7 @@ mod state;
 mod census;
 mod claims;
 mod context;
+mod disk_space;
 mod effect;
 mod jobspec_cache;
 mod jobspecs;
@@ -79,6 +80,7 @@ mod update;
 #[cfg(test)]
 mod fixture;
 
+pub use disk_space::DiskSpace;
 pub use manager::Manager;
 pub use penstock_store::Error;
 pub use router::roles;

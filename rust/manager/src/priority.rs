@@ -1,10 +1,10 @@
 //! The order of jobs (RFC 30): urgency, which the user sets, and priority, which follows from it or
 //! is assigned by the instance owner.
 
-use penstock_flux::RequestError;
 use penstock_flux::eventlog;
 use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyResponse};
 use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
+use penstock_flux::{Credentials, RequestError};
 use penstock_jobspec::job_id::JobId;
 
 use crate::authorize::{self, NamedJobs, Permission, PermittedJob, PermittedJobs};
@@ -17,16 +17,19 @@ use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
+/// More than the length of the events of another urgency, which has another priority.
+const MAX_URGENCY_BYTES: usize = 200;
+
 /// A new urgency of jobs, and the user who sets it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct SetUrgency {
     urgency: u8,
-    userid: u32,
+    sender: Credentials,
 }
 
 impl Operation for SetUrgency {
     fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
-        set_urgency_of(cx, &job?, self.urgency, self.userid).map(drop)
+        set_urgency_of(cx, &job?, *self).map(drop)
     }
 }
 
@@ -50,15 +53,14 @@ pub(crate) fn set_urgency(
 ) -> Handled {
     let change: UrgencyRequest = request.payload()?;
     let urgency = authorize::urgency(request.sender, change.urgency)?;
-    let userid = request.sender.userid;
+    let sender = request.sender;
+    let change = SetUrgency { urgency, sender };
     match jobs {
         PermittedJobs::One(job) => {
-            let old = set_urgency_of(cx, &job, urgency, userid)?;
+            let old = set_urgency_of(cx, &job, change)?;
             Ok(Reply::of(&UrgencyResponse { old }))
         }
-        PermittedJobs::Several(jobs) => {
-            Ok(bulk.begin(cx, request, jobs, SetUrgency { urgency, userid }))
-        }
+        PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, change)),
     }
 }
 
@@ -66,13 +68,12 @@ pub(crate) fn set_urgency(
 fn set_urgency_of(
     cx: &mut Context,
     job: &PermittedJob,
-    urgency: u8,
-    userid: u32,
+    SetUrgency { urgency, sender }: SetUrgency,
 ) -> Result<u8, RequestError> {
     let id = job.id();
     let old = without_resources(cx, id, "urgency")?.urgency();
-    quota::check_eventlog(cx, id)?;
-    log_urgency(cx, id, urgency, userid);
+    quota::check_event(cx, sender, id, MAX_URGENCY_BYTES)?;
+    log_urgency(cx, id, urgency, sender.userid);
     Ok(old)
 }
 
@@ -121,7 +122,8 @@ fn prioritize_one(cx: &mut Context, id: JobId, priority: i64) -> Result<(), Requ
         EXPEDITE => "expedited",
         _ if record.state() < State::Sched => "not in state SCHED yet",
         _ => {
-            quota::check_eventlog(cx, id)?;
+            let owner = Credentials::owner(cx.settings.owner);
+            quota::check_event(cx, owner, id, MAX_URGENCY_BYTES)?;
             set_priority(cx, id, priority);
             return Ok(());
         }

@@ -3,9 +3,11 @@
 use penstock_flux::limits::MAX_EVENTLOG_BYTES;
 use penstock_flux::{Credentials, RequestError, RequestedResources, errno};
 use penstock_jobspec::job_id::JobId;
+use penstock_store::{JOB_BYTES, JOBSPEC_BYTES};
 use serde_json::{Map, Value};
 
 use crate::context::Context;
+use crate::event::{USUAL_EVENT_BYTES, counted_event_bytes};
 use crate::held_values;
 use crate::jobs::ActiveJobs;
 use crate::record::Record;
@@ -183,8 +185,104 @@ fn check_job_bytes(cx: &Context, userid: u32, added: u64) -> Result<(), RequestE
     Err(RequestError::new(errno::EAGAIN, text))
 }
 
-/// Checks that a request may add an event to the eventlog of a job. The events of the job itself are always logged.
-pub(crate) fn check_eventlog(cx: &mut Context, id: JobId) -> Result<(), RequestError> {
+/// Checks that a request may add an event of some length to the eventlog of a job. The events of the job itself are always
+/// logged.
+pub(crate) fn check_event(
+    cx: &mut Context,
+    sender: Credentials,
+    id: JobId,
+    length: usize,
+) -> Result<(), RequestError> {
+    check_eventlog(cx, id)?;
+    check_space(cx, sender)?;
+    let events = cx.jobs.record(id).map_or(0, Record::events);
+    check_stored(cx, sender, counted_event_bytes(events, length))
+}
+
+/// Checks that a request may end a job by an exception of some length. A short one always may.
+pub(crate) fn check_end(
+    cx: &Context,
+    sender: Credentials,
+    length: usize,
+) -> Result<(), RequestError> {
+    check_stored(cx, sender, counted_event_bytes(0, length))
+}
+
+/// Checks that the sender of a request may change the jobspec of a job, of which the store gets another one.
+pub(crate) fn check_update(
+    cx: &mut Context,
+    sender: Credentials,
+    id: JobId,
+) -> Result<(), RequestError> {
+    check_event(cx, sender, id, USUAL_EVENT_BYTES)?;
+    if sender.is_owner() {
+        return Ok(());
+    }
+    let key = cx.jobs.active(id)?.record.spec().key;
+    let length = cx.jobspec(key).map_or(0, |document| document.text().len());
+    check_stored(cx, sender, JOBSPEC_BYTES + length as u64)
+}
+
+/// Checks that a guest may store this many jobs with a jobspec.
+pub(crate) fn check_jobspec(
+    cx: &Context,
+    sender: Credentials,
+    text: &str,
+    count: u64,
+) -> Result<(), RequestError> {
+    if sender.is_owner() {
+        return Ok(());
+    }
+    let of_text = match cx.jobspecs.submitted(text) {
+        Some(_) => 0,
+        None => JOBSPEC_BYTES + text.len() as u64,
+    };
+    check_stored(cx, sender, JOB_BYTES.saturating_mul(count) + of_text)
+}
+
+/// Checks that the sender of a request may store this many further bytes: the instance owner may always, a guest as far as
+/// its quota and the disk permit.
+pub(crate) fn check_stored(
+    cx: &Context,
+    sender: Credentials,
+    added: u64,
+) -> Result<(), RequestError> {
+    if sender.is_owner() || added == 0 {
+        return Ok(());
+    }
+    check_space(cx, sender)?;
+    let (userid, limit) = (sender.userid, cx.settings.quota.store_bytes);
+    let stored = cx.bytes_of(userid);
+    if u64::try_from(limit).map_or(true, |limit| stored.saturating_add(added) <= limit) {
+        return Ok(());
+    }
+    cx.count_rejection(|rejected| &mut rejected.store_bytes);
+    let text = format!(
+        "user {userid} has {stored} bytes in the store: expected at most {limit} with the {added} of this request \
+         (penstock.quota.store-bytes)\nhint: `penstock purge` removes ended jobs, and what is stored of them"
+    );
+    Err(RequestError::new(errno::EDQUOT, text))
+}
+
+/// Checks that the disk has more space than is kept for the instance owner, unless that is the sender.
+fn check_space(cx: &Context, sender: Credentials) -> Result<(), RequestError> {
+    let Some(space) = cx.disk_space.filter(|_| !sender.is_owner()) else {
+        return Ok(());
+    };
+    let (free, reserved) = (space.free, space.reserve(cx.settings.quota.reserved_bytes));
+    if free >= reserved {
+        return Ok(());
+    }
+    cx.count_rejection(|rejected| &mut rejected.reserved_bytes);
+    let text = format!(
+        "the file system of the state directory has {free} free bytes: expected at least {reserved} for a request of a \
+         guest that stores something (penstock.quota.reserved-bytes)"
+    );
+    Err(RequestError::new(errno::ENOSPC, text))
+}
+
+/// Checks that a request may add an event to the eventlog of a job.
+fn check_eventlog(cx: &mut Context, id: JobId) -> Result<(), RequestError> {
     let events = cx.jobs.record(id).map_or(0, Record::events);
     // Shorter ones need not be read.
     if events < LONG_EVENTLOG {

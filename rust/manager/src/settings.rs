@@ -128,6 +128,11 @@ pub struct Quota {
     /// Approximate bytes of memory for the constraints, dependencies and names of another user's active jobs; a negative
     /// number is unlimited.
     pub job_bytes: i64,
+    /// Approximate bytes that another user has in the store; a negative number is unlimited.
+    pub store_bytes: i64,
+    /// Free bytes of the file system below which requests of other users that store something are rejected, or a tenth of the
+    /// file system if that is less.
+    pub reserved_bytes: u64,
 }
 
 /// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that

@@ -7,6 +7,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_store::{Error, Store};
 
 use crate::dialogue::{ExecState, Hook};
+use crate::disk_space::DiskSpace;
 use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;
@@ -104,6 +105,11 @@ impl Manager {
     /// Rejects submissions from now on with this error, or accepts them again.
     pub fn set_rejection(&mut self, error: Option<RequestError>) {
         self.cx.rejection = error;
+    }
+
+    /// Sets the space of the file system with the store, as far as it is known, for the requests that follow.
+    pub fn set_disk_space(&mut self, space: Option<DiskSpace>) {
+        self.cx.disk_space = space;
     }
 
     /// Starts no pending jobs until [`resume_starts`](Self::resume_starts): there is little space for their events.

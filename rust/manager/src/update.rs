@@ -47,7 +47,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
         quota::check_changed_values(cx, id)?;
     }
-    quota::check_eventlog(cx, id)?;
+    quota::check_update(cx, request.sender, id)?;
     match state {
         State::Run => {
             let cause = ExpirationCause::Update(request.message.clone());

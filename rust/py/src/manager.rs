@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_flux::RequestError;
 use penstock_jobspec::job_id::JobId;
-use penstock_manager::Settings;
+use penstock_manager::{DiskSpace, Settings};
 use penstock_rset::ResourceSet;
 use penstock_store::{Store, Synchronous};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -27,6 +27,13 @@ pub(crate) struct JobManager {
 
 /// The output of a manager: see [`JobManager::take_output`].
 type ManagerOutput = (Batch, bool, Option<f64>, bool, Vec<String>, Vec<u64>);
+
+/// A `penstock.instance.system.DiskSpace`.
+#[derive(FromPyObject)]
+struct GivenSpace {
+    free: u64,
+    total: u64,
+}
 
 fn settings(text: &str) -> PyResult<Settings> {
     Settings::from_json(text).map_err(raised)
@@ -237,6 +244,13 @@ impl JobManager {
     fn set_rejection(&self, py: Python<'_>, error: Option<(u32, String)>) -> PyResult<()> {
         let error = error.map(|(errnum, reason)| RequestError::new(errnum, reason));
         self.with(py, |manager| manager.set_rejection(error))
+    }
+
+    /// Sets the space of the file system with the store, or that it is unknown.
+    #[pyo3(signature = (space, /))]
+    fn set_disk_space(&self, py: Python<'_>, space: Option<GivenSpace>) -> PyResult<()> {
+        let space = space.map(|GivenSpace { free, total }| DiskSpace { free, total });
+        self.with(py, |manager| manager.set_disk_space(space))
     }
 
     fn pause_starts(&self, py: Python<'_>) -> PyResult<()> {

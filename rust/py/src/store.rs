@@ -1,5 +1,6 @@
 //! The functions of `penstock store`: check, copy, replace and repair the database of an instance.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use penstock_manager::{JobProblem, ProblemEffect, check_jobs, check_meta};
@@ -30,6 +31,13 @@ fn check_store(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
         Ok::<_, Error>(problems)
     });
     problems.map_err(raised)
+}
+
+/// The bytes that each user has in a database, which an instance may use.
+#[pyfunction]
+fn store_bytes_by_user(py: Python<'_>, path: PathBuf) -> PyResult<BTreeMap<u32, u64>> {
+    let bytes = py.detach(|| Store::open_reader(&path)?.bytes_by_user());
+    bytes.map_err(raised)
 }
 
 /// The rows that a start leaves out for their texts, but for those of jobs.
@@ -119,6 +127,7 @@ fn to_python(replacement: Replacement) -> Replaced {
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_store, module)?)?;
+    module.add_function(wrap_pyfunction!(store_bytes_by_user, module)?)?;
     module.add_function(wrap_pyfunction!(back_up_store, module)?)?;
     module.add_function(wrap_pyfunction!(export_store, module)?)?;
     module.add_function(wrap_pyfunction!(import_store, module)?)?;

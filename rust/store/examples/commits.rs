@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = folder.join("jobs.sqlite");
     let log = folder.join("jobs.sqlite-wal");
     let mut store = Store::open(&path, Synchronous::Full)?;
-    let spec = store.add_jobspec("{}")?;
+    let spec = store.add_jobspec(1000, "{}")?;
     store.commit()?;
     let is_done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..readers)

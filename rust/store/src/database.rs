@@ -172,7 +172,7 @@ impl Database {
     }
 
     fn with(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
-        connection.set_prepared_statement_cache_capacity(32);
+        connection.set_prepared_statement_cache_capacity(48);
         // Otherwise SQLite prepares a statement with a range again for each value that is bound to its ends.
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
@@ -273,6 +273,11 @@ impl Database {
     /// Warnings that came up when the database was opened.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Adds a warning.
+    pub(crate) fn warn(&mut self, warning: &str) {
+        self.warnings.push(warning.to_owned());
     }
 
     /// The last commit, and the greatest id of a job so far.

@@ -8,14 +8,15 @@
 //! Every method fails with an [`Error`] if the database does; the writes of the
 //! open transaction are lost then.
 //!
-//! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
-//! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
+//! Tables: `meta(key, value)`, `jobspecs(id, text, userid)`, `jobs(id, userid, t_submit,
+//! spec, r, bytes)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
 //! row), `common_events(seq, first, last, step, lines)` (events that the jobs in a range of ids share, but for the step of their
 //! timestamps from job to job; `seq` places them between the rows of `events`), `inputs(job, seq, line)` (standard input,
 //! RFC 24), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
 //! complete: no reader returns them, and a start discards them), `ended_jobs(seq, first, last, queue, result, jobs)` (what
-//! a start and sums of usage need of ended jobs, many in a row), `kvs(key, value)` and `store`, a row about the database itself.
+//! a start and sums of usage need of ended jobs, many in a row), `user_bytes(userid, bytes)` (the bytes that the rows of each
+//! user take), `kvs(key, value)` and `store`, a row about the database itself.
 //!
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
@@ -23,6 +24,8 @@
 mod bad_rows;
 mod checkpoint;
 mod common_events;
+mod counted_bytes;
+mod counted_rows;
 mod database;
 mod ended;
 mod error;
@@ -41,6 +44,7 @@ mod schema;
 mod space;
 mod submissions;
 mod tables;
+mod user_bytes;
 mod values;
 
 use std::io;
@@ -52,6 +56,7 @@ use rusqlite::params;
 
 pub use checkpoint::{DueCopy, LogLimits};
 use common_events::Run;
+pub use counted_bytes::{JOB_BYTES, JOBSPEC_BYTES};
 use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs, EndedRow, JobUsage};
 pub use error::Error;
@@ -62,6 +67,7 @@ pub use schema::Synchronous;
 pub use space::Space;
 pub use submissions::Submission;
 pub use tables::BadRow;
+use user_bytes::UserBytes;
 
 /// The key of `meta` with the reason why the database has taken the place of another one.
 pub const REPLACED_META: &str = "replaced";
@@ -70,6 +76,8 @@ pub const REPLACED_META: &str = "replaced";
 #[derive(Debug)]
 pub struct Store {
     database: Database,
+    /// Of a database that is only read: none.
+    user_bytes: UserBytes,
 }
 
 impl Store {
@@ -81,7 +89,7 @@ impl Store {
     /// The database cannot be opened or prepared, was written by a program that uses another format, or lacks changes
     /// that were durable.
     pub fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
-        Database::open(path, synchronous).map(Self::over)
+        Self::over(Database::open(path, synchronous)?)
     }
 
     /// Opens or creates the database at `path` without the counter beside it, for simulation: the path may be one of a file
@@ -91,7 +99,7 @@ impl Store {
     ///
     /// The database cannot be opened or prepared, or was written by a program that uses another format.
     pub fn open_without_counter(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
-        Database::open_without_counter(path, synchronous).map(Self::over)
+        Self::over(Database::open_without_counter(path, synchronous)?)
     }
 
     /// Opens the existing database at `path` for reading, also while an instance writes to it.
@@ -100,7 +108,7 @@ impl Store {
     ///
     /// The database cannot be opened, or has another format.
     pub fn open_reader(path: &Path) -> Result<Self, Error> {
-        Database::open_reader(path).map(Self::over)
+        Database::open_reader(path).map(Self::reading)
     }
 
     /// [Closes](Self::close) the database, which is the one at `path`, and opens it for reading, without a
@@ -110,7 +118,7 @@ impl Store {
     ///
     /// The database cannot be opened, or was closed before and may have a doubtful commit.
     pub fn reopen_for_reading(&mut self, path: &Path) -> Result<Self, Error> {
-        self.database.reopen_for_reading(path).map(Self::over)
+        self.database.reopen_for_reading(path).map(Self::reading)
     }
 
     /// Opens a database in memory, for tests and simulation.
@@ -119,11 +127,27 @@ impl Store {
     ///
     /// The database cannot be opened or prepared.
     pub fn in_memory() -> Result<Self, Error> {
-        Database::in_memory().map(Self::over)
+        Self::over(Database::in_memory()?)
     }
 
-    fn over(database: Database) -> Self {
-        Self { database }
+    fn over(mut database: Database) -> Result<Self, Error> {
+        let user_bytes = UserBytes::read(database.connection())?;
+        if user_bytes.has_bad_row() {
+            let warning =
+                "a row of `user_bytes` cannot be read: the bytes of all users are counted again";
+            database.warn(warning);
+        }
+        Ok(Self {
+            database,
+            user_bytes,
+        })
+    }
+
+    fn reading(database: Database) -> Self {
+        Self {
+            database,
+            user_bytes: UserBytes::default(),
+        }
     }
 
     /// Sets the lengths of the log at which it is copied into the database, for simulation: it has few jobs.
@@ -231,6 +255,9 @@ impl Store {
     ///
     /// The database fails, for example because the disk is full, or its files were removed or truncated.
     pub fn commit(&mut self) -> Result<bool, Error> {
+        if self.database.has_uncommitted() {
+            self.user_bytes.write(&mut self.database)?;
+        }
         self.database.commit()
     }
 
@@ -240,7 +267,9 @@ impl Store {
     ///
     /// The database fails.
     pub fn roll_back(&mut self) -> Result<(), Error> {
-        self.database.roll_back()
+        self.database.roll_back()?;
+        self.user_bytes = UserBytes::read(self.database.connection())?;
+        Ok(())
     }
 
     /// Whether there are writes since the last commit.
@@ -310,17 +339,19 @@ impl Store {
         .map(drop)
     }
 
-    /// Stores a jobspec's text and returns the key by which jobs refer to it.
+    /// Stores a jobspec's text, which a user has brought, and returns the key by which jobs refer to it.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn add_jobspec(&mut self, text: &str) -> Result<i64, Error> {
+    pub fn add_jobspec(&mut self, userid: u32, text: &str) -> Result<i64, Error> {
         self.database.write(
             "cannot write a jobspec",
-            "INSERT INTO jobspecs(text) VALUES (?)",
-            [text],
+            "INSERT INTO jobspecs(text, userid) VALUES (?, ?)",
+            params![text, userid],
         )?;
+        self.user_bytes
+            .add(userid, JOBSPEC_BYTES + text.len() as u64);
         Ok(self.database.connection().last_insert_rowid())
     }
 
@@ -350,13 +381,13 @@ impl Store {
         spec: i64,
     ) -> Result<(), Error> {
         self.database.count_id(id);
-        self.database
-            .write(
-                "cannot write a job",
-                "INSERT INTO jobs(id, userid, t_submit, spec) VALUES (?, ?, ?, ?)",
-                params![key(id), userid, t_submit, spec],
-            )
-            .map(drop)
+        self.database.write(
+            "cannot write a job",
+            "INSERT INTO jobs(id, userid, t_submit, spec) VALUES (?, ?, ?, ?)",
+            params![key(id), userid, t_submit, spec],
+        )?;
+        self.user_bytes.add(userid, JOB_BYTES);
+        Ok(())
     }
 
     /// Appends whole event lines to a job's eventlog; `seq` grows with every call for the job.
@@ -608,21 +639,6 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Removes a jobspec to which no job refers any longer.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn remove_jobspec(&mut self, spec: i64) -> Result<(), Error> {
-        self.database
-            .write(
-                "cannot remove a jobspec",
-                "DELETE FROM jobspecs WHERE id = ?",
-                [spec],
-            )
-            .map(drop)
-    }
-
     /// One job; `None` if there is none with this id.
     ///
     /// # Errors
@@ -763,21 +779,6 @@ impl Store {
             .map_err(wrap)?
             .map(|id| id.map(|id: i64| JobId::new(id.cast_unsigned())));
         ids.collect::<Result<_, _>>().map_err(wrap)
-    }
-
-    /// Appends a line to the log of a job's standard input.
-    ///
-    /// # Errors
-    ///
-    /// The database fails, for example because the disk is full.
-    pub fn append_input(&mut self, id: JobId, line: &str) -> Result<(), Error> {
-        self.database
-            .write(
-                "cannot write standard input",
-                "INSERT INTO inputs SELECT ?1, coalesce(max(seq) + 1, 0), ?2 FROM inputs WHERE job = ?1",
-                params![key(id), line],
-            )
-            .map(drop)
     }
 
     /// The log of a job's standard input, empty if there is none.

@@ -47,9 +47,8 @@ impl Store {
         let what = "cannot remove a job";
         self.database
             .write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
-        let sql = "DELETE FROM jobs WHERE id = ? RETURNING spec";
-        let spec = self.database.read(what, sql, [key(id)])?;
+        let removed = self.remove_job_rows(what, [key(id); 2])?;
         self.remove_unused_common_events([[key(id); 2]])?;
-        Ok(spec)
+        Ok(removed.first().map(|(_, spec)| *spec))
     }
 }

@@ -16,7 +16,6 @@ impl Store {
     /// The database fails, for example because the disk is full.
     pub fn remove_jobs(&mut self, ids: &[JobId]) -> Result<Vec<(JobId, i64)>, Error> {
         let what = "cannot remove jobs";
-        let wrap = |source: rusqlite::Error| Error::new(what, &source);
         let mut specs = Vec::with_capacity(ids.len());
         for run in runs(ids) {
             self.database.write(
@@ -30,19 +29,7 @@ impl Store {
             ] {
                 self.database.write(what, sql, run)?;
             }
-            let sql = "DELETE FROM jobs WHERE id BETWEEN ? AND ? RETURNING id, spec";
-            let mut statement = self
-                .database
-                .connection()
-                .prepare_cached(sql)
-                .map_err(wrap)?;
-            let removed = statement.query_map(run, |row| {
-                let id: i64 = row.get(0)?;
-                Ok((JobId::new(id.cast_unsigned()), row.get(1)?))
-            });
-            let removed: rusqlite::Result<Vec<_>> = removed.and_then(Iterator::collect);
-            specs.extend(removed.map_err(wrap)?);
-            drop(statement);
+            specs.append(&mut self.remove_job_rows(what, run)?);
         }
         self.remove_unused_common_events(runs(ids))?;
         Ok(specs)

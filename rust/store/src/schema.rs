@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use crate::counted_bytes::{ATTRIBUTE, RECOUNT};
 use crate::tables::IS_BAD_OPEN_SUBMISSION;
 use crate::{Error, checkpoint, log_file, old_log};
 
@@ -24,13 +25,13 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7, FORMAT_8, FORMAT_9,
-    FORMAT_10,
+    FORMAT_10, FORMAT_11,
 ];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 10;
+pub(crate) const FORMAT_VERSION: i64 = 11;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -143,6 +144,13 @@ const FORMAT_10: &str = "
 DELETE FROM ended_jobs;
 ";
 
+/// The bytes of each user: see [`crate::user_bytes`].
+const FORMAT_11: &str = "
+ALTER TABLE jobspecs ADD COLUMN userid INTEGER;
+ALTER TABLE jobs ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE user_bytes (userid INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
+";
+
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.
 const DISCARD_OPEN_SUBMISSIONS: &str = "
 DELETE FROM events WHERE job IN
@@ -153,7 +161,6 @@ DELETE FROM common_events WHERE EXISTS
     (SELECT 1 FROM open_submissions AS open WHERE common_events.first BETWEEN open.first AND open.last);
 DELETE FROM jobspecs WHERE id NOT IN (SELECT spec FROM jobs);
 DELETE FROM open_submissions;
-COMMIT;
 ";
 
 /// Whether the log that a start has found may be followed by commits: see [`old_log`].
@@ -250,7 +257,8 @@ fn discard_open_submissions(connection: &Connection) -> Result<(), Error> {
         return Ok(());
     }
     let script = format!(
-        "BEGIN IMMEDIATE; DELETE FROM open_submissions WHERE {IS_BAD_OPEN_SUBMISSION}; {DISCARD_OPEN_SUBMISSIONS}"
+        "BEGIN IMMEDIATE; DELETE FROM open_submissions WHERE {IS_BAD_OPEN_SUBMISSION}; {DISCARD_OPEN_SUBMISSIONS} \
+         {RECOUNT} COMMIT;"
     );
     connection.execute_batch(&script).map_err(|error| {
         // Without a transaction there is nothing to undo. The caller drops the connection.
@@ -271,7 +279,7 @@ pub(crate) fn migrate(connection: &Connection) -> Result<(), Error> {
         .and_then(|found| MIGRATIONS.get(found..))
         .ok_or_else(|| Error::format(found, FORMAT_VERSION))?;
     let script = format!(
-        "BEGIN IMMEDIATE; {} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;",
+        "BEGIN IMMEDIATE; {} {ATTRIBUTE} {RECOUNT} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;",
         steps.concat()
     );
     connection.execute_batch(&script).map_err(|error| {

@@ -57,25 +57,18 @@ impl Store {
         expired: f64,
     ) -> Result<(), Error> {
         let what = "cannot write a submission";
+        let result = &submission.result;
+        let is_expired = "time < ? AND seq <= (SELECT min(seq) + 1 FROM submissions)";
+        self.remove_submissions(what, is_expired, [expired])?;
+        let is_replaced = "userid = ? AND token = ?";
+        self.remove_submissions(what, is_replaced, params![userid, token])?;
         self.database.write(
             what,
-            "DELETE FROM submissions \
-             WHERE time < ? AND seq <= (SELECT min(seq) + 1 FROM submissions)",
-            [expired],
+            "INSERT INTO submissions(userid, token, time, digest, result) VALUES (?, ?, ?, ?, ?)",
+            params![userid, token, time, submission.digest.cast_signed(), result],
         )?;
-        self.database
-            .write(
-                what,
-                "INSERT OR REPLACE INTO submissions(userid, token, time, digest, result) \
-             VALUES (?, ?, ?, ?, ?)",
-                params![
-                    userid,
-                    token,
-                    time,
-                    submission.digest.cast_signed(),
-                    submission.result
-                ],
-            )
-            .map(drop)
+        let bytes = Self::submission_bytes(token, result);
+        self.user_bytes.add(userid, bytes);
+        Ok(())
     }
 }

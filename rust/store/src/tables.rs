@@ -29,6 +29,9 @@ const WORD: ColumnKind = ColumnKind::Integer(i64::MIN, i64::MAX);
 /// A number with 32 bits, such as that of a user.
 const HALF_WORD: ColumnKind = ColumnKind::Integer(0, u32::MAX as i64);
 
+/// A number of bytes in the database.
+const BYTES: ColumnKind = ColumnKind::Integer(0, 1 << 53);
+
 impl ColumnKind {
     /// Whether a value is one of these.
     fn has(self, value: ValueRef<'_>) -> bool {
@@ -71,8 +74,13 @@ pub(crate) struct Table {
 
 impl Table {
     /// The value of a column in the rows of earlier formats, which lack it.
-    pub(crate) fn earlier_value(&self, column: &str) -> Option<i64> {
-        (self.name == "common_events" && ["seq", "step"].contains(&column)).then_some(0)
+    pub(crate) fn earlier_value(&self, column: &str) -> Option<Value> {
+        match (self.name, column) {
+            ("common_events", "seq" | "step") | ("jobs", "bytes") => Some(Value::Integer(0)),
+            // Until the jobspecs are given to users of their jobs.
+            ("jobspecs", "userid") => Some(Value::Null),
+            _ => None,
+        }
     }
 
     /// The rows that no reader accepts, perhaps some twice.
@@ -137,19 +145,20 @@ pub(crate) const TABLES: [Table; 12] = [
     },
     Table {
         name: "jobspecs",
-        columns: &["id", "text"],
-        kinds: &[WORD, ColumnKind::Text],
+        columns: &["id", "text", "userid"],
+        kinds: &[WORD, ColumnKind::Text, HALF_WORD],
         key: &["id"],
     },
     Table {
         name: "jobs",
-        columns: &["id", "userid", "t_submit", "spec", "r"],
+        columns: &["id", "userid", "t_submit", "spec", "r", "bytes"],
         kinds: &[
             WORD,
             HALF_WORD,
             ColumnKind::Real,
             WORD,
             ColumnKind::OptionalText,
+            BYTES,
         ],
         key: &["id"],
     },
@@ -218,7 +227,7 @@ pub(crate) const TABLES: [Table; 12] = [
 
 /// All tables, without the row of the database about itself.
 pub(crate) fn all() -> impl Iterator<Item = &'static Table> {
-    TABLES.iter().chain([&ENDED_JOBS])
+    TABLES.iter().chain([&ENDED_JOBS, &USER_BYTES])
 }
 
 /// Ended jobs, which a start reads from the eventlogs if there is no row of them.
@@ -234,6 +243,14 @@ const ENDED_JOBS: Table = Table {
         ColumnKind::Jobs,
     ],
     key: &["seq"],
+};
+
+/// The bytes of users, which are recomputed if a row cannot be read.
+const USER_BYTES: Table = Table {
+    name: "user_bytes",
+    columns: &["userid", "bytes"],
+    kinds: &[HALF_WORD, BYTES],
+    key: &["userid"],
 };
 
 /// The greatest id of a job, as SQL.

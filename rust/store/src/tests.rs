@@ -12,7 +12,7 @@ fn job(number: u64) -> JobId {
 #[test]
 fn a_job_comes_back_with_its_events_in_order() {
     let mut store = Store::in_memory().unwrap();
-    let spec = store.add_jobspec("{}").unwrap();
+    let spec = store.add_jobspec(1000, "{}").unwrap();
     for id in [7, 9].map(job) {
         store.add_job(id, 1000, 1.5, spec).unwrap();
         store.append_events(id, 0, "a\nb\n").unwrap();
@@ -45,7 +45,7 @@ fn a_job_comes_back_with_its_events_in_order() {
 #[test]
 fn the_removal_of_a_jobspec_reads_no_jobs() {
     let mut store = Store::in_memory().unwrap();
-    let spec = store.add_jobspec("{}").unwrap();
+    let spec = store.add_jobspec(1000, "{}").unwrap();
     store.remove_jobspec(spec).unwrap();
     assert_eq!(store.jobspec(spec).unwrap(), None);
     let query = "EXPLAIN DELETE FROM jobspecs WHERE id = 1";
@@ -147,15 +147,15 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 10"
+        "store: the database has format 99, this program reads formats 1 to 11"
     );
 }
 
 #[test]
 fn removing_a_job_leaves_the_others_alone() {
     let mut store = Store::in_memory().unwrap();
-    let old = store.add_jobspec("old").unwrap();
-    let new = store.add_jobspec("new").unwrap();
+    let old = store.add_jobspec(1000, "old").unwrap();
+    let new = store.add_jobspec(1000, "new").unwrap();
     for id in [7, 9].map(job) {
         store.add_job(id, 1000, 1.5, old).unwrap();
         store.append_events(id, 0, "a\n").unwrap();
@@ -216,7 +216,7 @@ fn a_full_disk_has_an_error_of_its_own() {
 #[test]
 fn a_damaged_row_costs_its_job_only() {
     let mut store = Store::in_memory().unwrap();
-    let spec = store.add_jobspec("{}").unwrap();
+    let spec = store.add_jobspec(1000, "{}").unwrap();
     for id in 1..=7 {
         store.add_job(job(id), 1000, 1.5, spec).unwrap();
         store.append_events(job(id), 0, "a\n").unwrap();
@@ -300,7 +300,7 @@ fn a_shared_database_in_memory_has_no_files() {
 /// Two submissions of copies, 4 to 6 and 8 to 9, and a job without common events between them.
 fn store_with_common_events() -> Store {
     let mut store = Store::in_memory().unwrap();
-    let spec = store.add_jobspec("{}").unwrap();
+    let spec = store.add_jobspec(1000, "{}").unwrap();
     for last in [5, 6] {
         // The second one extends the range.
         let lines = "a\nb\n";
@@ -397,7 +397,7 @@ fn lines_at(tick: u32) -> String {
 /// Forty copies, of which the events of most are shared further: those of 10 to 39 but 20, and one by one those of 2 to 4.
 fn store_with_shared_events() -> (Store, BTreeMap<u64, String>) {
     let mut store = Store::in_memory().unwrap();
-    let spec = store.add_jobspec("{}").unwrap();
+    let spec = store.add_jobspec(1000, "{}").unwrap();
     store.add_common_events(job(1), job(40), "a\nb\n").unwrap();
     let mut expected = BTreeMap::new();
     for id in 1..=40 {

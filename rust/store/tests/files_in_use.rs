@@ -65,7 +65,7 @@ fn add_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
 }
 
 fn try_to_add_job(store: &mut Store, id: u64) -> Result<(), Error> {
-    let spec = store.add_jobspec("{}")?;
+    let spec = store.add_jobspec(1000, "{}")?;
     store.add_job(JobId::new(id), 1000, 1.5, spec)?;
     store.append_events(JobId::new(id), 0, "a\n")?;
     store.commit().map(drop)

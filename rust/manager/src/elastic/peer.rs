@@ -3,7 +3,8 @@
 use penstock_elastic::{Attribute, Demand, Denial, Directive, Entry, PmixRequest, Status};
 use penstock_flux::{RequestError, Text, pmix};
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::Message;
+use penstock_store::JOB_BYTES;
+use penstock_wire::{Body, Message};
 use serde_json::Value;
 
 use super::calls::{
@@ -54,7 +55,10 @@ impl Elastic {
         let attributes = read_attributes(&call.attributes)?;
         match check_requester(cx, job) {
             Ok(job) => {
-                quota::check_eventlog(cx, job)?;
+                let length = message.payload.as_ref().map_or(0, Body::written_len);
+                quota::check_event(cx, request.sender, job, length)?;
+                // Its own job, or the jobs that hold its parts.
+                quota::check_stored(cx, request.sender, JOB_BYTES)?;
                 let requester = Requester {
                     job,
                     rank: call.rank,

@@ -97,7 +97,7 @@ pub(super) fn add_request_job(
         return;
     };
     let (userid, urgency) = (record.userid(), record.urgency());
-    let stored = jobspecs::store(cx, checked);
+    let stored = jobspecs::store(cx, userid, checked);
     let context = Submit {
         userid,
         urgency,

@@ -144,6 +144,7 @@ impl Batch {
             }
         }
         let count = self.left.min(max);
+        cx.end_expectation(self.copies.record().userid(), count);
         for _ in 0..count {
             cx.add_copy(&self.copies, self.next);
             response.push_id(self.next);
@@ -413,6 +414,13 @@ impl Submission {
         own.is_some_and(|own| own.is_same_name(token))
     }
 
+    /// Discards the jobs that are still to be added.
+    pub(super) fn end_batch(&mut self, cx: &mut Context) {
+        if let Some(batch) = self.batch.take() {
+            cx.end_expectation(self.sender.userid, batch.left);
+        }
+    }
+
     /// The requests that have had no response.
     pub(super) fn outstanding(&self) -> impl Iterator<Item = &Message> {
         let open = self.parts.iter().flat_map(|parts| &parts.open);
@@ -462,6 +470,7 @@ impl Submission {
         self.check_count(count)?;
         quota::check_jobs(cx, sender, count)?;
         let text = jobspec_text(submission, sender)?;
+        quota::check_jobspec(cx, sender, &text, count)?;
         let template = ids
             .map(|ids| {
                 let template = jobspecs::check_template(cx, &text, userid, &ids)?;
@@ -489,7 +498,10 @@ impl Submission {
             Some((template, ids)) => {
                 let range = self.allot(cx, count)?;
                 let copies = CopyIds::new(range.0, ids);
-                (jobspecs::store_template(cx, template, &copies)?, range)
+                (
+                    jobspecs::store_template(cx, userid, template, &copies)?,
+                    range,
+                )
             }
         };
         let context = Submit {
@@ -517,6 +529,7 @@ impl Submission {
         } else {
             self.response.begin_ids();
         }
+        cx.expect_jobs(userid, count);
         self.batch = Some(Batch {
             copies,
             next: first,

@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::authorize::PermittedJob;
 use crate::context::Context;
 use crate::event::Event;
+use crate::quota;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
@@ -519,6 +520,8 @@ impl Relays {
         };
         check_copies(topic, bytes.len(), tasks.len())?;
         self.input_logs.check_open(cx, id, &data, ntasks)?;
+        let retained = self.input_logs.retained_bytes(cx, id, &data, ntasks);
+        quota::check_stored(cx, request.sender, retained)?;
         let origin = request.origin().unwrap_or_default().to_vec();
         self.last_number += 1;
         let number = self.last_number;

@@ -101,6 +101,10 @@ impl InputLog {
         log
     }
 
+    fn retains(&self, length: usize) -> bool {
+        !self.is_full && self.bytes + length <= MAX_RETAINED_BYTES
+    }
+
     fn record_end(&mut self, data: &Data<'_>, ntasks: u64) {
         if data.eof == Some(true) {
             self.ended.union_with(&tasks(data, ntasks));
@@ -146,6 +150,23 @@ impl InputLogs {
         Ok(())
     }
 
+    /// The length of the input of a request that the log will retain.
+    pub(crate) fn retained_bytes(
+        &mut self,
+        cx: &mut Context,
+        id: JobId,
+        data: &Data<'_>,
+        ntasks: u64,
+    ) -> u64 {
+        let length = data.data.as_ref().map_or(0, |text| text.len());
+        let log = self.of(cx, id, ntasks);
+        if log.retains(length) {
+            length as u64
+        } else {
+            0
+        }
+    }
+
     /// Adds input that has been written. Returns the events that the log has got.
     pub(crate) fn append(
         &mut self,
@@ -159,7 +180,7 @@ impl InputLogs {
         log.record_end(&data, ntasks);
         let mut events = Vec::new();
         let length = data.data.as_ref().map_or(0, |text| text.len());
-        if length > 0 && (log.is_full || log.bytes + length > MAX_RETAINED_BYTES) {
+        if length > 0 && !log.retains(length) {
             if !log.is_full {
                 log.is_full = true;
                 let message = format!(

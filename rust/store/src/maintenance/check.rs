@@ -72,6 +72,7 @@ pub(super) fn structure(connection: &Connection) -> Result<Vec<String>, Error> {
 fn rows(store: &Store) -> Result<Vec<String>, Error> {
     let mut problems = store.jobs()?.damaged;
     problems.extend(store.bad_rows()?.iter().map(BadRow::to_string));
+    problems.extend(store.wrong_user_bytes()?);
     Ok(problems)
 }
 

@@ -147,6 +147,8 @@ fn read_text(path: &Path, text: &mut dyn BufRead) -> Result<Replacement, Error> 
             format!("the text ends after line {lines}: expected the key `end` in the last one");
         return Err(Error::invalid(&text));
     }
+    store.attribute_jobspecs()?;
+    store.recount_user_bytes()?;
     store.commit()?;
     drop(store);
     install(path, new, "the database has been imported")
@@ -162,7 +164,7 @@ fn add_row(connection: &Connection, name: &str, values: &Value) -> Result<(), St
         .iter()
         .map(|column| {
             let Some(value) = values.get(column) else {
-                let earlier = table.earlier_value(column).map(Column::Integer);
+                let earlier = table.earlier_value(column);
                 return earlier.ok_or(format!("expected the key `{column}`"));
             };
             from_json(value).ok_or(format!("`{column}`: invalid value"))

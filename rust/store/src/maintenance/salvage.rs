@@ -44,6 +44,7 @@ pub fn salvage(path: &Path) -> Result<Salvage, Error> {
     for table in &TABLES {
         losses.extend(copy_table(&damaged, store.database.connection(), table)?);
     }
+    store.attribute_jobspecs()?;
     let mut salvage = Salvage {
         path: path.to_owned(),
         new,
@@ -91,6 +92,7 @@ impl Salvage {
             mut store,
             mut losses,
         } = self;
+        store.recount_user_bytes()?;
         store.commit()?;
         drop(store);
         let mut replacement = install(&path, new, "the database has been repaired")?;
@@ -179,7 +181,11 @@ fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<S
     let has = |column: &&str| found.iter().any(|found| found == column);
     let selected = table.columns.iter().map(|column| {
         let earlier = table.earlier_value(column).filter(|_| !has(column));
-        earlier.map_or_else(|| (*column).to_owned(), |value| value.to_string())
+        match earlier {
+            Some(Value::Integer(number)) => number.to_string(),
+            Some(_) => "NULL".to_owned(),
+            None => (*column).to_owned(),
+        }
     });
     let selected = selected.collect::<Vec<_>>().join(", ");
     let columns = table.columns.join(", ");
