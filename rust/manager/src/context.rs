@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
 use penstock_store::{
-    BadRow, EndedClass, EndedJob, Error as StoreError, JOB_BYTES, JobRecord, JobRow, JobUsage,
-    Store, Submission,
+    BadRow, EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store,
+    Submission,
 };
 use penstock_wire::Message;
 
@@ -42,6 +42,7 @@ use crate::settings::Settings;
 use crate::spec::{Checked, Spec, Stored};
 use crate::state::State;
 use crate::storage::Storage;
+use crate::unadded_jobs::UnaddedJobs;
 
 /// The epoch of job ids (RFC 19), in milliseconds since that of the clock.
 pub(crate) const EPOCH: MetaKey<u64> = MetaKey {
@@ -156,8 +157,7 @@ pub(crate) struct Context {
     rejected: Cell<RejectedStats>,
     /// The space of the file system with the store, if it is known.
     pub(crate) disk_space: Option<DiskSpace>,
-    /// By user, accepted jobs whose rows are still to be added.
-    unadded_jobs: BTreeMap<u32, u64>,
+    pub(crate) unadded_jobs: UnaddedJobs,
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
@@ -220,7 +220,7 @@ impl Context {
             outage: None,
             rejected: Cell::default(),
             disk_space: None,
-            unadded_jobs: BTreeMap::new(),
+            unadded_jobs: UnaddedJobs::default(),
             handshake: Handshake::default(),
             exec_service: None,
             storage: Storage::new(store),
@@ -330,28 +330,6 @@ impl Context {
             }
         });
         self.jobs.insert_copy(copies, id);
-    }
-
-    /// Counts accepted jobs of a user whose rows are still to be added.
-    pub(crate) fn expect_jobs(&mut self, userid: u32, count: u64) {
-        *self.unadded_jobs.entry(userid).or_default() += count;
-    }
-
-    /// Counts accepted jobs of a user as added, or as discarded before they were.
-    pub(crate) fn end_expectation(&mut self, userid: u32, count: u64) {
-        if let Some(jobs) = self.unadded_jobs.get_mut(&userid) {
-            *jobs = jobs.saturating_sub(count);
-            if *jobs == 0 {
-                self.unadded_jobs.remove(&userid);
-            }
-        }
-    }
-
-    /// The bytes that a user has in the store, or will have when all accepted jobs are there.
-    pub(crate) fn bytes_of(&self, userid: u32) -> u64 {
-        let unadded = self.unadded_jobs.get(&userid).copied().unwrap_or_default();
-        let bytes = self.store().bytes_of(userid);
-        bytes.saturating_add(unadded.saturating_mul(JOB_BYTES))
     }
 
     /// Hides jobs of a submission that is not complete, and has a restart discard them.

@@ -53,6 +53,7 @@ mod rotation;
 mod settings;
 mod storage;
 mod store_check;
+mod unadded_jobs;
 
 // The peers.
 mod elastic;

@@ -252,7 +252,8 @@ pub(crate) fn check_stored(
     }
     check_space(cx, sender)?;
     let (userid, limit) = (sender.userid, cx.settings.quota.store_bytes);
-    let stored = cx.bytes_of(userid);
+    let unadded = cx.unadded_jobs.of(userid).saturating_mul(JOB_BYTES);
+    let stored = cx.store().bytes_of(userid).saturating_add(unadded);
     if u64::try_from(limit).map_or(true, |limit| stored.saturating_add(added) <= limit) {
         return Ok(());
     }

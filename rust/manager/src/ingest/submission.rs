@@ -144,7 +144,7 @@ impl Batch {
             }
         }
         let count = self.left.min(max);
-        cx.end_expectation(self.copies.record().userid(), count);
+        cx.unadded_jobs.end(self.copies.record().userid(), count);
         for _ in 0..count {
             cx.add_copy(&self.copies, self.next);
             response.push_id(self.next);
@@ -417,7 +417,7 @@ impl Submission {
     /// Discards the jobs that are still to be added.
     pub(super) fn end_batch(&mut self, cx: &mut Context) {
         if let Some(batch) = self.batch.take() {
-            cx.end_expectation(self.sender.userid, batch.left);
+            cx.unadded_jobs.end(self.sender.userid, batch.left);
         }
     }
 
@@ -529,7 +529,7 @@ impl Submission {
         } else {
             self.response.begin_ids();
         }
-        cx.expect_jobs(userid, count);
+        cx.unadded_jobs.accept(userid, count);
         self.batch = Some(Batch {
             copies,
             next: first,
