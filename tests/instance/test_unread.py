@@ -123,6 +123,40 @@ def test_streams_that_a_guest_does_not_read_are_bounded_on_all_its_connections(
     trio.run(main)
 
 
+def test_what_the_owner_does_not_read_is_bounded_on_all_its_connections(tmp_path, monkeypatch):
+    most, little = 4_000_000, 200_000
+    monkeypatch.setattr(broker_module, "ALL_UNREAD_BYTES", most)
+    monkeypatch.setattr(connection_module, "BACKPRESSURE_BYTES", little)
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker:
+            Talker(broker)
+            lazy = [await RawClient.connect(path) for _ in range(8)]
+            keen = await RawClient.connect(path)
+            for _ in range(30):
+                for client in lazy:
+                    await client.send("talker.talk", {})
+                    await wait_all_tasks_blocked()
+                # Of each connection a request is read that makes it leave more than a little.
+                assert broker.stats()["unsent"] <= most + 8 * (little + len(BIG) + 1000)
+            assert broker.stats()["unsent"] > most
+            # The requests of others are read, and the rest of these when the responses are.
+            for _ in range(30):
+                await keen.send("talker.talk", {})
+                (answer,) = await keen.receive()
+                assert answer.object() == {"text": BIG}
+            for client in lazy:
+                count = 0
+                while count < 30:
+                    count += len(await client.receive())
+            assert broker.stats()["closed_unread"] == 0
+            for client in [*lazy, keen]:
+                await client.stream.aclose()
+
+    trio.run(main)
+
+
 @asynccontextmanager
 async def listing_of(path, count):
     """A job manager with `count` jobs, and a client that has requested all of them."""

@@ -55,6 +55,9 @@ READ_BYTES = 64 * 1024
 # No more is read of a client that leaves more than this unread. It is disconnected when it leaves
 # still more unread of what it has asked for, such as events.
 UNREAD_BYTES = 64 << 20
+# With more than this unread on the connections of all users but guests together, no more is read of
+# those that are not writable.
+ALL_UNREAD_BYTES = 512 << 20
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
 # Users count as present until this time after their last request, in seconds.
@@ -440,7 +443,7 @@ class Broker:
 
         Until then it leaves much unread, or has many open requests that are done in slices.
         """
-        if peer.is_client and peer.unsent > UNREAD_BYTES:
+        if self._leaves_much_unread(peer):
             await peer.wait_writable()
         try:
             while self._is_ahead(self._uuids[number]):
@@ -448,6 +451,15 @@ class Broker:
                 await self._held_back_tasks.park()
         finally:
             self._held_back.discard(number)
+
+    def _leaves_much_unread(self, peer: Connection) -> bool:
+        """Whether a client leaves much unread, or some while all clients leave very much."""
+        if not peer.is_client or peer.is_writable:
+            return False
+        if peer.is_guest or peer.unsent > UNREAD_BYTES:
+            return peer.unsent > UNREAD_BYTES
+        unread = (remote.unsent for remote in self._sockets.values() if not remote.is_guest)
+        return sum(unread) > ALL_UNREAD_BYTES
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
