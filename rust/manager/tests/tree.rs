@@ -116,6 +116,52 @@ fn what_is_written_takes_the_place_of_what_was_there() {
 }
 
 #[test]
+fn what_a_commit_appends_is_added_in_its_order() {
+    let mut bench = Bench::new();
+    let append = |key: &str, text: &str| json!({"key": key, "flags": 32, "dirent": value(text)});
+    let op = |key: &str, dirent: Value| json!({"key": key, "flags": 0, "dirent": dirent});
+    commit(&mut bench, &[("a", value("1")), ("d", link("e"))]);
+    let ops = [
+        append("a", "2"),
+        append("b", "x"),
+        append("a", "3"),
+        append("b", "y"),
+        // Both keys are the same one.
+        append("d.k", "1"),
+        append("e.k", "2"),
+        // Values that are replaced or removed in between.
+        append("s", "old"),
+        op("s", value("new")),
+        append("s", "er"),
+        append("r", "old"),
+        op("r", Value::Null),
+        append("r", "new"),
+        append("p.q", "old"),
+        append("p", "value"),
+        append("p.q", "new"),
+        append("u.v.w", "old"),
+        op("u", Value::Null),
+        append("u.v.w", "new"),
+        append("u-x", "1"),
+    ];
+    let out = bench.request("kvs.commit", &json!({ "ops": ops }));
+    assert_eq!(out[0].errnum(), 0);
+    for (key, text) in [
+        ("a", "123"),
+        ("b", "xy"),
+        ("e.k", "12"),
+        ("s", "newer"),
+        ("r", "new"),
+        ("p.q", "new"),
+        ("u.v.w", "new"),
+        ("u-x", "1"),
+    ] {
+        assert_eq!(look_up(&mut bench, key, 0), Ok(value(text)), "{key}");
+    }
+    assert_eq!(look_up(&mut bench, "p", 0), Err(EISDIR));
+}
+
+#[test]
 fn links_stand_for_their_targets() {
     let mut bench = Bench::new();
     commit(

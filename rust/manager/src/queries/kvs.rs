@@ -41,11 +41,55 @@ enum Change {
     Link(String),
 }
 
+/// The operations of a commit on keys that are no job's.
+#[derive(Default)]
+struct Writes {
+    list: Vec<Write>,
+    /// The positions of those that append to a value that no later one replaces or removes, by key.
+    appending: BTreeMap<String, usize>,
+}
+
+impl Writes {
+    /// Adds an operation. All that is appended to a value is one: each reads and writes the value.
+    fn push(&mut self, key: String, change: Change) {
+        if let Change::Append(more) = &change
+            && let Some(position) = self.appending.get(&key)
+            && let Some(Write {
+                change: Change::Append(data),
+                ..
+            }) = self.list.get_mut(*position)
+        {
+            return data.extend_from_slice(more);
+        }
+        if !self.appending.is_empty() {
+            self.end_appending(&key);
+        }
+        if matches!(change, Change::Append(_)) {
+            self.appending.insert(key.clone(), self.list.len());
+        }
+        self.list.push(Write { key, change });
+    }
+
+    /// Ends appending to the values that a write to a key replaces or removes.
+    fn end_appending(&mut self, key: &str) {
+        for replaced in tree::directories_above(key).chain([key]) {
+            self.appending.remove(replaced);
+        }
+        let prefix = format!("{key}.");
+        let below = self.appending.range(prefix.clone()..);
+        let below = below.map(|(below, _)| below.clone());
+        let below: Vec<String> = below.take_while(|key| key.starts_with(&prefix)).collect();
+        for key in below {
+            self.appending.remove(&key);
+        }
+    }
+}
+
 /// An accepted commit: none of its operations can be rejected any longer.
 #[derive(Default)]
 struct Commit {
     allocations: Vec<Allocation>,
-    writes: Vec<Write>,
+    writes: Writes,
 }
 
 fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
@@ -129,7 +173,7 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
                     Some(change) => change,
                     None => Change::Remove,
                 };
-                commit.writes.push(Write { key, change });
+                commit.writes.push(key, change);
             }
         }
     }
@@ -143,7 +187,7 @@ fn check_allocations(cx: &Context, allocations: &[Allocation]) -> Result<Commit,
     }
     Ok(Commit {
         allocations: allocations.to_vec(),
-        writes: Vec::new(),
+        writes: Writes::default(),
     })
 }
 
@@ -192,7 +236,7 @@ fn apply(
     for allocation in allocations {
         scheduler.commit_allocation(cx, allocation);
     }
-    for Write { key, change } in &writes {
+    for Write { key, change } in &writes.list {
         match change {
             Change::Set(data) => tree::set(cx, key, data),
             Change::Append(data) => {
@@ -204,10 +248,13 @@ fn apply(
             Change::Link(target) => tree::link(cx, key, target),
         }
     }
-    let written = writes.iter().map(|Write { key, change }| match change {
-        Change::Append(data) => (key.as_str(), Some(data.as_slice())),
-        _ => (key.as_str(), None),
-    });
+    let written = writes
+        .list
+        .iter()
+        .map(|Write { key, change }| match change {
+            Change::Append(data) => (key.as_str(), Some(data.as_slice())),
+            _ => (key.as_str(), None),
+        });
     watches.record_commit(cx, written);
     // The commit that these changes will be part of.
     let rootseq = cx.commits() + 1;

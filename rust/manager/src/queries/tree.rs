@@ -22,7 +22,7 @@ fn link_mark(key: &str) -> String {
 }
 
 /// The keys of the directories above a key, the highest first.
-fn directories_above(key: &str) -> impl Iterator<Item = &str> {
+pub(super) fn directories_above(key: &str) -> impl Iterator<Item = &str> {
     let periods = key.match_indices('.');
     periods.filter_map(|(index, _)| key.get(..index))
 }
