@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
 from penstock._core import JobManager
+from penstock.instance import broker as broker_module
 from penstock.instance import connection as connection_module
 from penstock.instance import guests as guests_module
 from penstock.instance.control import ControlService

@@ -279,7 +279,7 @@ fn requests_for_any_result_are_accepted_for_waitable_jobs_that_no_other_request_
     assert_left(&mut bench, 3);
     bench.request_as("other", OWNER, WAIT, &json!({"id": ids[0]}), 0);
     assert_left(&mut bench, 2);
-    // Those of a submission whose parts are missing are not there yet.
+    // The jobs of a submission whose parts are missing do not count yet.
     let part = |number: u32, more: bool| {
         let job = json!({"jobspec": spec, "flags": WAITABLE});
         json!({"token": "a", "part": number, "more": more, "jobs": [job]})
