@@ -63,6 +63,9 @@ pub struct OutputDisk {
     peaks: Peaks,
     /// When the service has first measured that there is no room, until it measures enough.
     low_since: Option<f64>,
+    /// The jobs of guests with output when the service has measured that there is no room: it may report later that it has ended
+    /// one, when the daemon runs again.
+    short_of_space: BTreeSet<u64>,
     /// The jobs that the service has ended because of their output.
     ended: BTreeSet<u64>,
     violations: Vec<String>,
@@ -78,6 +81,7 @@ impl OutputDisk {
             counts: 0,
             peaks: Peaks::default(),
             low_since: None,
+            short_of_space: BTreeSet::new(),
             ended: BTreeSet::new(),
             violations: Vec::new(),
         }
@@ -177,6 +181,8 @@ impl OutputDisk {
             self.low_since = None;
         } else if RESERVE.room(free) == 0 {
             self.low_since.get_or_insert(now);
+            let guests = self.files.iter().filter(|(_, file)| file.user != OWNER);
+            self.short_of_space.extend(guests.map(|(job, _)| *job));
         }
         free
     }
@@ -261,7 +267,8 @@ impl OutputDisk {
         } else if note.starts_with("the stored output of user ") {
             is_guests && peak.iter().any(|bytes| *bytes > USER_LIMIT)
         } else if note.contains("only the reserve of ") {
-            is_guests && (exception.severity > 0 || self.low_since.is_some())
+            let was_short = self.low_since.is_some() || self.short_of_space.contains(&job);
+            is_guests && (exception.severity > 0 || was_short)
         } else {
             return;
         };
