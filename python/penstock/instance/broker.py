@@ -55,8 +55,8 @@ READ_BYTES = 64 * 1024
 # No more is read of a client that leaves more than this unread. It is disconnected when it leaves
 # still more unread of what it has asked for, such as events.
 UNREAD_BYTES = 64 << 20
-# With more than this unread on the connections of all users but guests together, no more is read of
-# those that are not writable.
+# With more than this unread on the connections of the owner and of root together, no more is read
+# of the connections among these that are not writable.
 ALL_UNREAD_BYTES = 512 << 20
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
@@ -456,8 +456,10 @@ class Broker:
         """Whether a client leaves much unread, or some while all clients leave very much."""
         if not peer.is_client or peer.is_writable:
             return False
-        if peer.is_guest or peer.unsent > UNREAD_BYTES:
-            return peer.unsent > UNREAD_BYTES
+        if peer.unsent > UNREAD_BYTES:
+            return True
+        if peer.is_guest:
+            return False
         unread = (remote.unsent for remote in self._sockets.values() if not remote.is_guest)
         return sum(unread) > ALL_UNREAD_BYTES
 

@@ -37,7 +37,7 @@ class GuestLimits:
 
     def __init__(self, quotas: Quotas, connections: Mapping[int, Connection]) -> None:
         self._quotas = quotas
-        self._sockets = connections
+        self._connections = connections
 
     def charge_turn(self, remote: Connection, size: int, seconds: float) -> bool:
         """Ends the turn of a guest whose requests have led to much, which count as several.
@@ -58,7 +58,7 @@ class GuestLimits:
 
     def most_unread(self, uid: int) -> Connection | None:
         """A guest's connection with the most unread, if it is to be waited for."""
-        remotes = [remote for remote in self._sockets.values() if remote.uid == uid]
+        remotes = [remote for remote in self._connections.values() if remote.uid == uid]
         if sum(remote.unsent for remote in remotes) <= GUEST_UNREAD_BYTES:
             return None
         largest = max(remotes, key=lambda remote: remote.unsent)
@@ -72,7 +72,7 @@ class GuestLimits:
         """
         remotes = [
             remote
-            for remote in self._sockets.values()
+            for remote in self._connections.values()
             if remote.uid == uid and not remote.scope.cancel_called
         ]
         remotes.sort(key=lambda remote: remote.unsent)
@@ -98,7 +98,7 @@ class GuestLimits:
         self._quotas.count_failure(uid)
         if self._quotas.is_rejected(uid):
             log.warning("user %d: disconnected: services have failed at its requests", uid)
-            for remote in list(self._sockets.values()):
+            for remote in list(self._connections.values()):
                 if remote.is_guest and remote.uid == uid:
                     remote.discard()
 

@@ -178,7 +178,7 @@ class ManagerService:
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
         self._broker.set_store(self.peer, self._commit)
-        self._broker.set_core(self.peer, self._manager, self._read_clock)
+        self._broker.set_core(self.peer, self._manager, self._read_clock_and_space)
         self._broker.hold_back(self._is_ahead)
         if self._lost_peers is None:
             return
@@ -195,14 +195,14 @@ class ManagerService:
 
     def deliver(self, batch: Batch) -> None:
         """Takes messages in."""
-        self._read_clock()
+        self._read_clock_and_space()
         self._manager.handle(batch, self._broker.clock.now())
 
     def _read_clock_offset(self) -> float:
         clock = self._broker.clock
         return clock.now() - clock.monotonic()
 
-    def _read_clock(self) -> None:
+    def _read_clock_and_space(self) -> None:
         """Passes on the monotonic time and the space of the disk.
 
         Submissions are rejected while the clock is far ahead.

@@ -285,7 +285,7 @@ impl Files {
         let found = FileStatus::of(&self.paths[0]);
         let is_other = found.is_ok_and(|found| found.inode != self.inodes[0]);
         if !(is_other && self.counter.path.exists()) {
-            // The next start reports that there is none.
+            // The next start reports a counter that is missing.
             let _ = self.record(progress);
         }
     }

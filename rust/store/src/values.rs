@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use crate::{Error, Store};
 
-/// Without a limit: the caller takes rows until one is behind those that it wants.
+/// All keys from one on, in order: the reader stops at the first key without its prefix.
 pub(crate) const SELECT_FROM: &str = "SELECT key FROM kvs WHERE key >= ? ORDER BY key";
 
 // '/' is the character after '.': the range holds exactly the keys that start with `key.`.

@@ -60,7 +60,7 @@ impl Reaper {
                 kernel.kill_cgroup(cgroup);
             }
         }
-        // Processes outside it: there is none, or a process of root has left it.
+        // Then the processes outside of the cgroup: none, unless there is no cgroup or a process of root has left it.
         self.discover(kernel);
         let mut freeze = Freeze::default();
         while !freeze.is_complete() {

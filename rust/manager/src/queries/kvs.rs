@@ -45,7 +45,7 @@ enum Change {
 #[derive(Default)]
 struct Writes {
     list: Vec<Write>,
-    /// The positions of those that append to a value that no later one replaces or removes, by key.
+    /// By key, the position of an operation that appends to its value, which no later operation replaces or removes.
     appending: BTreeMap<String, usize>,
 }
 
