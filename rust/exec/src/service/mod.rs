@@ -353,22 +353,22 @@ impl Service {
         let header = || journal::header(&self.settings.task_context.uri, self.journal);
         let jobs = &self.jobs;
         effects.extend(self.writer.begin(|| journal_of(header(), jobs)));
+        // Before the tasks of a job that is started again: the reaper ignores a task that it has a record of.
+        let forgotten = mem::take(&mut self.forgotten);
+        if !forgotten.is_empty() {
+            let id = self.next_reaper_request();
+            effects.push(Effect::Request(id, Request::Forget(forgotten.clone())));
+            self.forgetting.insert(id, forgotten);
+        }
         let directories = mem::take(&mut self.job_directories).into_iter();
         effects.extend(directories.map(Effect::MakeJobDirectory));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
-            self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
-            let request = Request::Spawn(tasks);
-            effects.push(Effect::Request(self.last_reaper_request, request));
+            let id = self.next_reaper_request();
+            effects.push(Effect::Request(id, Request::Spawn(tasks)));
         }
         for jobs in mem::take(&mut self.kills).chunks(MAX_KILLS_PER_REQUEST) {
-            self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
-            let request = Request::Kill(jobs.to_vec());
-            effects.push(Effect::Request(self.last_reaper_request, request));
-        }
-        let forgotten = mem::take(&mut self.forgotten);
-        if !forgotten.is_empty() {
-            let id = self.request(Request::Forget(forgotten.clone()));
-            self.forgetting.insert(id, forgotten);
+            let id = self.next_reaper_request();
+            effects.push(Effect::Request(id, Request::Kill(jobs.to_vec())));
         }
         effects.append(&mut self.effects);
         effects.extend(mem::take(&mut self.messages).into_iter().map(Effect::Send));

@@ -1,5 +1,6 @@
 //! The start of jobs: start requests, plans, and the record that comes before the tasks.
 
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 
 use base64::Engine;
@@ -44,7 +45,8 @@ impl Service {
             .as_ref()
             .is_some_and(|journal| journal.0 == self.journal_identity());
         let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
-        if job.outstanding_start.is_some() && !job.is_released() {
+        let is_released = job.is_released();
+        if job.outstanding_start.is_some() && !is_released {
             // RFC 32 allows one outstanding request for a job: a second one gets no response.
             let text = format!("job {id} is running already: start request ignored");
             self.effects.push(Effect::Log(text));
@@ -62,6 +64,9 @@ impl Service {
         job.outstanding_start = Some(OutstandingStart::new(request.header(), attachment, version));
         job.plan_error = None;
         self.changed.insert(id);
+        if is_released {
+            withdraw_acknowledgement(&mut self.released, &mut self.outstanding, id);
+        }
         let owner = self.settings.owner;
         if start.userid != owner {
             match guests::admit(start.userid, owner, self.settings.guests) {
@@ -103,6 +108,7 @@ impl Service {
             ));
             job.fail("exec", note);
             self.changed.insert(id);
+            withdraw_acknowledgement(&mut self.released, &mut self.outstanding, id);
         }
     }
 
@@ -308,6 +314,20 @@ impl Service {
             start.attachment = Attachment::Restart;
         }
         false
+    }
+}
+
+/// Keeps a released job that is started again: an acknowledgement of that release is not one of the next.
+fn withdraw_acknowledgement(
+    released: &mut Vec<JobId>,
+    outstanding: &mut BTreeMap<u32, Outstanding>,
+    id: JobId,
+) {
+    released.retain(|released| *released != id);
+    for request in outstanding.values_mut() {
+        if let Outstanding::Acknowledgement(jobs) = request {
+            jobs.retain(|job| *job != id);
+        }
     }
 }
 

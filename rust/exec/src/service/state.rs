@@ -200,10 +200,15 @@ impl Service {
 
     /// Sends a request to the reaper. Returns its id.
     pub(super) fn request(&mut self, request: Request) -> u32 {
-        self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
-        let id = self.last_reaper_request;
+        let id = self.next_reaper_request();
         self.effects.push(Effect::Request(id, request));
         id
+    }
+
+    /// The id of the next request to the reaper.
+    pub(super) fn next_reaper_request(&mut self) -> u32 {
+        self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
+        self.last_reaper_request
     }
 
     /// The identity of the journal for the job manager: it changes when records may have been lost.

@@ -42,6 +42,57 @@ fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
     assert!(world.kernel.log().jobs.is_empty());
 }
 
+/// Delivers what is under way, and lets the clock advance, until the acknowledgement of job 1's release is the next message to the service.
+fn await_acknowledgement(world: &mut World) {
+    while world.deliver_from_reaper() || world.deliver_to_manager() || world.deliver_to_service() {}
+    assert!(world.job(1).is_released);
+    world.await_barrier();
+    assert!(world.deliver_to_manager());
+    assert_eq!(world.to_service.len(), 1);
+}
+
+#[test]
+fn a_start_request_that_comes_before_the_acknowledgement_of_the_release_is_answered() {
+    for is_start_first in [true, false] {
+        let mut world = World::with_running_job();
+        world.end_process(0, exited(3));
+        await_acknowledgement(&mut world);
+        submit(&mut world, 1, 1);
+        if !is_start_first {
+            world.to_service.rotate_left(1);
+        }
+        // Both are read at once: the service takes the next steps of jobs after the second.
+        world.deliver_one_to_service();
+        world.deliver_one_to_service();
+        world.run_service();
+        world.run();
+        if world.job(1).statuses.is_empty() {
+            world.end_process(0, exited(3));
+            world.run();
+        }
+        assert_eq!(world.answers(1), ["start", "finish", "release"]);
+        assert_eq!(world.job(1).statuses, [3 << 8]);
+        assert_eq!(world.service().jobs(), 0);
+        assert!(world.kernel.log().jobs.is_empty());
+    }
+}
+
+#[test]
+fn a_job_that_is_released_again_is_forgotten_after_the_second_acknowledgement() {
+    let mut world = World::with_running_job();
+    world.end_process(0, exited(3));
+    await_acknowledgement(&mut world);
+    let first = world.to_service.pop_front().expect("an acknowledgement");
+    submit(&mut world, 1, 1);
+    while world.deliver_to_service() || world.deliver_to_manager() {}
+    assert!(world.job(1).is_released);
+    world.to_service.push_back(first);
+    world.deliver_to_service();
+    assert_eq!(world.service().jobs(), 1);
+    world.run();
+    assert_eq!(world.service().jobs(), 0);
+}
+
 #[test]
 fn a_job_that_a_failed_job_manager_has_not_recorded_is_reported_again() {
     let mut world = World::with_running_job();
