@@ -26,6 +26,7 @@ from typing import (
 
 from typing_extensions import Buffer
 
+from penstock.config import Quota
 from penstock.engine import Decision, Denial
 from penstock.instance.system import DiskSpace
 from penstock.resource import Node
@@ -152,15 +153,7 @@ class Router:
     ) -> None: ...
     @property
     def sequence(self) -> int: ...
-    def set_limits(
-        self,
-        owner_requests: int,
-        owner_request_bytes: int,
-        requests: int,
-        request_bytes: int,
-        watches: int,
-        all_watches: int,
-    ) -> None: ...
+    def set_limits(self, quota: Quota) -> None: ...
     def rejections(self) -> dict[str, int]: ...
     def track_requests(self, peer: int) -> None: ...
     def abandon_requests(self, peer: int, errnum: int, reason: str) -> list[tuple[int, Batch]]: ...

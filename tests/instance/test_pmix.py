@@ -8,16 +8,22 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import trio
 import trio.testing
-from pmixjobs import run
+from pmixjobs import ExecService, Manager, run
+from virtualtime import make_broker
 
-from penstock._core import Decoder, Message
+from penstock._core import STREAMING, Decoder, Message
+from penstock.client.calls import raw_stream
+from penstock.config import Quota
 from penstock.errors import PmixError, RpcError
 from penstock.instance import pmix_server as pmix
+from penstock.instance.pmix_service import PmixService
 
 # Topics of the messages that the instance sends without a request.
 QUIET = ("pmix.ping", "pmix.ended")
@@ -102,6 +108,10 @@ def server(tmp_path, monkeypatch):
     for process in processes:
         with process:
             process.kill()
+
+
+async def unpaced(_count):
+    await trio.lowlevel.checkpoint()
 
 
 @contextmanager
@@ -232,7 +242,7 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
     async def main():
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        link = pmix.Link(1, stream, unanswered, lambda *_why: None)
+        link = pmix.Link(1, stream, unanswered, unpaced, lambda *_why: None)
         unknown = Message.request("pmix.unknown", {}, matchtag=1).encode()
         os.set_blocking(theirs.fileno(), False)
         async with trio.open_nursery() as nursery:
@@ -250,6 +260,98 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
         theirs.close()
 
     trio.run(main)
+
+
+def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
+    monkeypatch.setattr(pmix, "MAX_UNREAD_MESSAGES", 3000)
+    text = "x" * 1000
+
+    @contextmanager
+    def events(_call):
+        send, receive = trio.open_memory_channel(float("inf"))
+        for _ in range(5000):
+            send.send_nowait(Message.request("pmix.events", {}).respond({"x": text}))
+        yield receive
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        link = pmix.Link(1, stream, events, unpaced, lambda *_why: None)
+        request = Message.request("pmix.events", {}, matchtag=1, flags=STREAMING)
+        theirs.send(request.encode())
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.run)
+                reason = await link.wait_end()
+                assert link._unread() <= pmix.MAX_UNREAD_MESSAGES
+                await link.close()
+        assert reason == "the job's PMIx server leaves too many messages unread"
+        theirs.close()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(("quota", "error"), [({}, None), ({"watches": 5}, "quota.watches")])
+def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
+    guest = os.getuid() + 1
+    seen, ended = [], trio.Event()
+
+    class Server:
+        environment: ClassVar[dict[int, dict[str, str]]] = {}
+
+        async def wait_end(self):
+            await ended.wait()
+            return "its end"
+
+    @asynccontextmanager
+    async def servers(_job, _tasks, _directory, *, userid, send_request, pace, **_others):
+        assert userid == guest
+        with ExitStack() as stack:
+            calls = [raw_stream("pmix.events", {"job": 1}) for _ in range(6)]
+            responses = [stack.enter_context(send_request(call)) for call in calls]
+            await pace(len(calls))
+            seen.extend([await channel.receive() for channel in responses])
+            yield Server()
+
+    async def main():
+        broker = make_broker(os.getuid())
+        broker.set_quota(Quota(**quota))
+        service = PmixService(broker, servers)
+        answers = {"pmix.events": [{"payload": {"x": 1}}]}
+        manager = Manager(broker, answers)
+        exec_service = ExecService(broker, Path("/unused"))
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(broker.pump)
+                nursery.start_soon(service.run)
+                await exec_service.start(1, userid=guest)
+                ended.set()
+                nursery.cancel_scope.cancel()
+        assert set(manager.userids) == {guest}
+
+    trio.run(main)
+    errors = [response.error_text for response in seen if response.errnum]
+    assert len(seen) == 6
+    assert len(errors) == (error is not None)
+    assert all(error in text for text in errors)
+
+
+@pytest.mark.parametrize("errnum", [errno.EIO, errno.ENOSPC, errno.EBUSY, errno.ESTALE])
+def test_the_connection_outlasts_an_outage_of_the_store(server, errnum):
+    directory = server(START, "read()")
+
+    async def scenario(service, manager):
+        manager.outages.append(errnum)
+        await service.start(1)
+        # It waits for the end of the job again.
+        await manager.awaited.wait()
+        assert manager.outages == []
+        tag, environment = await service.start(1)
+        assert environment["0"]["PMIX_RANK"] == "<0>"
+        manager.end_jobs()
+        assert (await end_of(service, tag))[0] == errno.ENODATA
+
+    run(directory, scenario)
 
 
 def test_a_job_that_ends_before_its_server_listens_is_not_served(tmp_path):
@@ -342,7 +444,7 @@ def test_a_server_is_pinged():
         ours, theirs = (
             trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
         )
-        link = pmix.Link(1, ours, unanswered, lambda *_why: None)
+        link = pmix.Link(1, ours, unanswered, unpaced, lambda *_why: None)
         async with theirs, trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             nursery.start_soon(answer, theirs, 20)

@@ -234,6 +234,48 @@ def test_unfinished_messages_of_a_guest_are_limited(site):
     assert "(penstock.quota.unfinished-bytes)" in instance.log.read_text()
 
 
+def test_unfinished_messages_of_all_guests_are_limited(site):
+    size = 600_000
+    start_of_frame = b"\x12\x00\xee\xff" + struct.pack(">I", 2 * size) + b"\x8e\x01" + b"x" * size
+    with site("all-unfinished-bytes = 1000000") as instance, Client(instance.uri) as owner:
+        one, other = RawClient(instance), RawClient(instance, OTHER)
+        one.socket.sendall(start_of_frame)
+        while guests_of(owner)["unfinished_bytes"] < size:
+            pass
+        with suppress(BrokenPipeError, ConnectionResetError):
+            other.socket.sendall(start_of_frame)
+        assert other.is_closed()
+        assert guests_of(owner)["rejected"]["all_unfinished_bytes"] == 1
+        one.socket.close()
+        while guests_of(owner)["connections"] > 0:
+            pass
+        assert guests_of(owner)["unfinished_bytes"] == 0
+    assert "(penstock.quota.all-unfinished-bytes)" in instance.log.read_text()
+
+
+def test_outstanding_requests_of_all_guests_are_limited(site):
+    quota = "all-requests = 4\nall-request-bytes = 100000"
+    with site(quota) as instance, Client(instance.uri) as owner:
+        held = owner.submit(from_command(["true"], environment={}), urgency=0)
+        raw, other = RawClient(instance), RawClient(instance, OTHER)
+        for tag in range(1, 4):
+            raw.send("job-manager.drain", {}, tag=tag)
+        other.send("broker.ping", {"text": "x" * 200_000}, tag=1)
+        (rejected,) = other.receive(1)
+        assert rejected.errnum == errno.EAGAIN
+        assert "all guests have" in rejected.error_text
+        assert "(penstock.quota.all-request-bytes)" in rejected.error_text
+        other.send("job-manager.drain", {}, tag=2)
+        other.send("broker.ping", ECHO, tag=3)
+        (rejected,) = other.receive(1)
+        assert "(penstock.quota.all-requests)" in rejected.error_text
+        counts = guests_of(owner)["rejected"]
+        assert (counts["all_requests"], counts["all_request_bytes"]) == (1, 1)
+        # The owner's do not count.
+        owner.submit(from_command(["true", "x" * 200_000], environment={}), urgency=0)
+        owner.cancel([held])
+
+
 def test_outstanding_requests_of_a_guest_are_limited(site):
     with site("requests = 4\nrequest-bytes = 100000") as instance, Client(instance.uri) as owner:
         held = owner.submit(from_command(["true"], environment={}), urgency=0)
@@ -555,6 +597,38 @@ def test_jobs_of_a_guest_are_limited(site):
             assert len(other.rpc("job-ingest.submit", many)["ids"]) == 6
             rejected = owner.stats("job-manager")["rejected"]
         assert (rejected["submission_jobs"], rejected["active_jobs"]) == (2, 1)
+
+
+def test_jobs_of_all_guests_and_their_memory_are_limited(site):
+    def spec(number: int) -> dict:
+        document = from_command(["true"], environment={}, cwd="/")
+        document["attributes"]["system"]["job"] = {"name": "x" * 4000 + str(number)}
+        return document
+
+    quota = "all-active-jobs = 8\nall-job-bytes = 20000"
+    with (
+        site(quota) as instance,
+        guest(instance) as client,
+        guest(instance, OTHER) as other,
+        Client(instance.uri) as owner,
+    ):
+        jobs = [client.submit(spec(number), urgency=0) for number in range(3)]
+        other.submit(spec(3), urgency=0)
+        with pytest.raises(RpcError, match=r"of all guests would take .*all-job-bytes") as caught:
+            other.submit(spec(4), urgency=0)
+        assert caught.value.errno == errno.EAGAIN
+        many = {"jobspec": from_command(["true"], environment={}, cwd="/"), "urgency": 0}
+        with pytest.raises(RpcError, match=r"all guests have \d active jobs: .*all-active-jobs"):
+            other.rpc("job-ingest.submit", {**many, "count": 6})
+        rejected = owner.stats("job-manager")["rejected"]
+        assert (rejected["all_job_bytes"], rejected["all_active_jobs"]) == (1, 1)
+        owner.rpc("job-ingest.submit", {**many, "count": 20})
+        owner.submit(spec(9), urgency=0)
+        client.cancel(jobs)
+        for _ in client.wait_rows(jobs):
+            pass
+        other.submit(spec(9), urgency=0)
+        other.rpc("job-ingest.submit", {**many, "count": 2})
 
 
 def test_the_memory_of_jobspecs_of_a_guest_is_limited(site):

@@ -36,6 +36,11 @@ class Manager:
         self.requests: list[tuple[str, dict[str, Any], bool]] = []
         # Types and notes of the exceptions that were raised.
         self.exceptions: list[tuple[str, str]] = []
+        # The users of the requests of PMIx.
+        self.userids: list[int] = []
+        # The errors of the first requests for the ends of jobs; the event is set by one without.
+        self.outages: list[int] = []
+        self.awaited = trio.Event()
         self._waits: list[Message] = []
         self.raised = trio.Event()
         self.peer = broker.attach(self, names=["pmix", "job-manager", "job-list"])
@@ -48,10 +53,15 @@ class Manager:
                 assert payload["severity"] == 0
                 self.exceptions.append((payload["type"], payload["note"]))
                 self.raised.set()
+            elif topic == "job-list.wait" and self.outages:
+                failed = request.respond(errnum=self.outages.pop(), errtext="")
+                self._broker.post_messages(self.peer, [failed])
             elif topic == "job-list.wait":
                 self._waits.append(request)
+                self.awaited.set()
             elif topic.startswith("pmix."):
                 self.requests.append((topic, payload, request.streaming))
+                self.userids.append(request.userid)
             answers = [request.respond(**answer) for answer in self._answers.get(topic, [])]
             self._broker.post_messages(self.peer, answers)
 
@@ -107,10 +117,14 @@ class ExecService:
         payload: dict[str, Any] = response.object() if response.payload else {}
         return payload
 
-    async def start(self, job: int, *, ntasks: int = 1) -> tuple[int, Environment]:
+    async def start(
+        self, job: int, *, ntasks: int = 1, userid: int | None = None
+    ) -> tuple[int, Environment]:
         """Requests the environment of a job's tasks; returns it with the request's matchtag."""
         tasks = [{"rank": rank, "target": 0, "host": "localhost"} for rank in range(ntasks)]
         payload = {"id": job, "directory": str(self._directory), "tasks": tasks}
+        if userid is not None:
+            payload["userid"] = userid
         tag, response = await self.request("pmix-exec.start", payload, STREAMING)
         return tag, response["environment"]
 

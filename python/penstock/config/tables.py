@@ -404,6 +404,12 @@ class Quota:
         reload=True,
         manager="active_jobs",
     )
+    all_active_jobs: Count = key(
+        Count(1_000_000),
+        "the same for all guests together",
+        reload=True,
+        manager="all_active_jobs",
+    )
     submission_jobs: Count = key(
         Count(10_000),
         "maximum number of jobs that one submission of a guest has",
@@ -434,7 +440,19 @@ class Quota:
         "output that is followed",
         reload=True,
     )
-    all_watches: Count = key(Count(50_000), "the same for all guests together", reload=True)
+    all_requests: Count = key(
+        Count(100_000),
+        "maximum number of outstanding requests of all guests together",
+        reload=True,
+    )
+    all_request_bytes: Count = key(
+        Count(512 << 20), "maximum size of the payloads of these requests", reload=True
+    )
+    all_watches: Count = key(
+        Count(50_000),
+        "maximum number of outstanding streaming requests of all guests together",
+        reload=True,
+    )
     memo_bytes: Count = key(
         Count(16 << 20),
         "maximum size of the memos that a guest has set on active jobs",
@@ -453,6 +471,12 @@ class Quota:
         "active jobs; jobs share what they have in common",
         reload=True,
         manager="job_bytes",
+    )
+    all_job_bytes: Count = key(
+        Count(1 << 30),
+        "the same for all guests together",
+        reload=True,
+        manager="all_job_bytes",
     )
     store_bytes: Count = key(
         Count(4 << 30),
@@ -482,6 +506,9 @@ class Quota:
         "maximum size of the messages that a guest has sent in part; a connection that exceeds it "
         "is closed",
         reload=True,
+    )
+    all_unfinished_bytes: Count = key(
+        Count(256 << 20), "the same for all guests together", reload=True
     )
     request_rate: int = key(
         2000,

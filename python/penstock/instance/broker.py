@@ -220,14 +220,7 @@ class Broker:
     def set_quota(self, quota: Quota) -> None:
         """Applies changed limits of users."""
         self._quotas.set_settings(quota)
-        self._router.set_limits(
-            quota.owner_requests,
-            quota.owner_request_bytes,
-            quota.requests,
-            quota.request_bytes,
-            quota.watches,
-            quota.all_watches,
-        )
+        self._router.set_limits(quota)
 
     # --- in-process services
 
@@ -240,6 +233,7 @@ class Broker:
         in_memory: bool = False,
         answer_on_failure: bool = False,
         serve_reads: Callable[[Batch], bool] | None = None,
+        guest: int | None = None,
     ) -> int:
         """Adds an in-process service, with the owner's credentials, and registers its names.
 
@@ -257,12 +251,17 @@ class Broker:
             serve_reads: gets requests while the service has failed; returns whether it serves them.
             answer_on_failure: whether the broker answers the service's outstanding requests when it
                 fails, because it cannot do that when it is restarted.
+            guest: the user whose credentials it has instead: the limits of outstanding requests
+                hold for it as for that user's connections.
 
         Returns:
             The peer's number, with which it posts.
         """
         peer = self._number_peer()
-        self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
+        if guest is None:
+            self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
+        else:
+            self._add_peer(peer, guest, ROLE_USER | ROLE_LOCAL, remote=True)
         attached = _Attached(peer, service, on_failure, in_memory, answer_on_failure, serve_reads)
         self._services[peer] = attached
         self._make_due(attached)
@@ -349,6 +348,11 @@ class Broker:
             self.fail(peer, error)
             failure = Failure.of(error)
             raise RequestError(failure.errnum, failure.text) from error
+
+    async def pace(self, guest: int, count: int) -> None:
+        """Counts requests of an attached guest, and waits until its next one may be taken."""
+        self._quotas.count_requests(guest, count)
+        await trio.sleep(self._quotas.pause(guest))
 
     def set_suspended(self, name: str) -> None:
         """Records that a service is not restarted for now."""

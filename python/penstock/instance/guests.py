@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock._core import Batch
     from penstock.instance.connection import Connection
@@ -19,12 +19,32 @@ log = logging.getLogger("penstock.broker")
 GUEST_MESSAGES = 64
 GUEST_RESPONSE_BYTES = 256 * 1024
 GUEST_TURN_S = 0.005
-# No more is read of a guest who leaves more than this unread, on all connections together.
+# No more is read of a guest who leaves more than this unread, on all connections together. While
+# all guests leave more than the latter, that is so for each with a connection that is not writable.
 GUEST_UNREAD_BYTES = 32 << 20
-# With more than this unread on all its connections together, as by streams, those with the most are
-# closed. Connections with less than the latter each do not count.
+ALL_GUESTS_UNREAD_BYTES = 256 << 20
+# With more than this unread on all connections of a guest together, as by streams, or on those of
+# all guests, those with the most are closed. Connections with less than the last do not count.
 MAX_GUEST_UNREAD_BYTES = 128 << 20
+MAX_ALL_GUESTS_UNREAD_BYTES = 512 << 20
 LITTLE_UNREAD_BYTES = 256 << 10
+
+
+def _unread(remotes: Iterable[Connection]) -> int:
+    return sum(remote.unsent for remote in remotes)
+
+
+def _bound_unread(remotes: Iterable[Connection], most: int) -> int:
+    open_remotes = [remote for remote in remotes if not remote.scope.cancel_called]
+    unread, closed = _unread(open_remotes), 0
+    if unread > most:
+        open_remotes.sort(key=lambda remote: remote.unsent)
+    while unread > most:
+        largest = open_remotes.pop()
+        unread -= largest.unsent
+        largest.close_unread()
+        closed += 1
+    return closed
 
 
 class GuestLimits:
@@ -58,32 +78,25 @@ class GuestLimits:
 
     def most_unread(self, uid: int) -> Connection | None:
         """A guest's connection with the most unread, if it is to be waited for."""
-        remotes = [remote for remote in self._connections.values() if remote.uid == uid]
-        if sum(remote.unsent for remote in remotes) <= GUEST_UNREAD_BYTES:
+        guests = [remote for remote in self._connections.values() if remote.is_guest]
+        remotes = [remote for remote in guests if remote.uid == uid]
+        is_little = _unread(remotes) <= GUEST_UNREAD_BYTES
+        if is_little and _unread(guests) <= ALL_GUESTS_UNREAD_BYTES:
             return None
         largest = max(remotes, key=lambda remote: remote.unsent)
         return None if largest.is_writable or largest.scope.cancel_called else largest
 
     def bound_unread(self, uid: int) -> int:
-        """Closes the connections of a guest that leave the most unread, if all leave too much.
+        """Closes the connections that leave the most unread, of a guest or of all guests.
 
         Returns:
             The number of connections that it has closed.
         """
-        remotes = [
-            remote
-            for remote in self._connections.values()
-            if remote.uid == uid and not remote.scope.cancel_called
-        ]
-        remotes.sort(key=lambda remote: remote.unsent)
-        unread = sum(remote.unsent for remote in remotes)
-        closed = 0
-        while unread > MAX_GUEST_UNREAD_BYTES:
-            largest = remotes.pop()
-            unread -= largest.unsent
-            largest.close_unread()
-            closed += 1
-        return closed
+        guests = [remote for remote in self._connections.values() if remote.is_guest]
+        closed = _bound_unread(
+            (remote for remote in guests if remote.uid == uid), MAX_GUEST_UNREAD_BYTES
+        )
+        return closed + _bound_unread(guests, MAX_ALL_GUESTS_UNREAD_BYTES)
 
     def blame(self, batch: Batch) -> None:
         """Counts a failure for the guest who alone has sent the messages at which it happened.

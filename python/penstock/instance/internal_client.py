@@ -25,12 +25,25 @@ class InternalClient:
 
     Args:
         broker: the broker.
+        guest: the user whose credentials, and limits, its requests have instead.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, guest: int | None = None) -> None:
         self._broker = broker
+        self._guest = guest
         self._outstanding: Outstanding[Callable[[Message], None]] = Outstanding()
-        self._peer = broker.attach(self)
+        self._peer = broker.attach(self, guest=guest)
+
+    def close(self) -> None:
+        """Ends its outstanding requests. It sends none from now on."""
+        self._broker.detach(self._peer)
+
+    async def pace(self, count: int) -> None:
+        """Counts requests that a guest has had sent, and waits until there may be another one."""
+        if self._guest is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._broker.pace(self._guest, count)
 
     def send(self, call: AnyCall[Any], take: Callable[[Message], None] | None = None) -> None:
         """Sends a request; calls `take`, if given, with each response."""

@@ -30,11 +30,12 @@ from penstock._core import (
 from penstock.client.calls import raw_call, raw_stream
 from penstock.client.outstanding import Outstanding
 from penstock.errors import Error, PmixError, RequestError, WireError
+from penstock.instance.guests import GUEST_MESSAGES
 from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from penstock.instance.system import PmixLink, PmixTask, SendRequest
@@ -50,8 +51,10 @@ MIN_CONNECT_INTERVAL_S, MAX_CONNECT_INTERVAL_S = 0.002, 0.1
 PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 # For each job.
 MAX_OUTSTANDING_REQUESTS = 10_000
-# Messages that a server has not read: while there are more, none is read from it.
+# Messages that a server has not read: while there are more, none is read from it. With more than
+# the latter the connection ends.
 MAX_UNSENT_MESSAGES = 1_000
+MAX_UNREAD_MESSAGES = 20_000
 # The requests of tasks that are forwarded to the instance.
 TOPICS = frozenset({topic.pmix.ALLOC, topic.pmix.QUERY, topic.pmix.CANCEL, topic.pmix.EVENTS})
 HINT = "the `pmix.log` of the execution service may say why"
@@ -75,6 +78,7 @@ class PmixServers:
         *,
         userid: int | None,
         send_request: SendRequest,
+        pace: Callable[[int], Awaitable[None]],
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
     ) -> AbstractAsyncContextManager[PmixLink]:
@@ -86,6 +90,7 @@ class PmixServers:
             userid,
             describe(job, tasks, namespace),
             send_request=send_request,
+            pace=pace,
             fail=fail,
             start_soon=start_soon,
         )
@@ -99,11 +104,12 @@ async def _connected(
     description: dict[str, Any],
     *,
     send_request: SendRequest,
+    pace: Callable[[int], Awaitable[None]],
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
 ) -> AsyncIterator[PmixLink]:
     async with await connect(directory, userid) as stream:
-        link = Link(job, stream, send_request, fail)
+        link = Link(job, stream, send_request, pace, fail)
         try:
             start_soon(link.run)
             await link.start(description)
@@ -198,6 +204,7 @@ class Link:
         job: the job that the server belongs to.
         stream: the socket.
         send_request: sends a request to the instance.
+        pace: waits after so many messages of the server until the next may be taken.
         fail: ends the job, with an exception's type and note.
     """
 
@@ -206,11 +213,13 @@ class Link:
         job: int,
         stream: trio.SocketStream,
         send_request: SendRequest,
+        pace: Callable[[int], Awaitable[None]],
         fail: Callable[[str, str], None],
     ) -> None:
         self._job = job
         self._stream = stream
         self._send_request = send_request
+        self._pace = pace
         self._fail = fail
         self._outgoing, self._unsent = trio.open_memory_channel[Message](float("inf"))
         # Set whenever a message has been sent, or none can be sent any longer.
@@ -222,6 +231,7 @@ class Link:
         self._running = False
         self._end = "the job's PMIx server has ended before the tasks"
         self._over = trio.Event()
+        self._scope = trio.CancelScope()
         # Requests to the server, and the number of its own that are outstanding.
         self._requests: Outstanding[Callable[[Message], None]] = Outstanding()
         self._outstanding = 0
@@ -258,7 +268,7 @@ class Link:
 
     def _request(self, name: str, payload: dict[str, Any], take: Callable[[Message], None]) -> None:
         """Sends a request to the server; `take` is called with the response."""
-        self._outgoing.send_nowait(self._requests.request(take, raw_call(name, payload)))
+        self._post(self._requests.request(take, raw_call(name, payload)))
 
     def _take_start(self, response: Message) -> None:
         self._started = response
@@ -278,11 +288,12 @@ class Link:
 
     async def _run(self) -> None:
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send)
-                nursery.start_soon(self._watch, nursery.cancel_scope)
-                await self._receive(nursery)
-                nursery.cancel_scope.cancel()
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._send)
+                    nursery.start_soon(self._watch)
+                    await self._receive(nursery)
+                    self._scope.cancel()
         except FAULTS:
             # A fault in here fails this job only.
             log.exception("job %s: PMIx", fluid_f58(self._job))
@@ -305,7 +316,7 @@ class Link:
                 self._progress.set()
                 return
 
-    async def _watch(self, scope: trio.CancelScope) -> None:
+    async def _watch(self) -> None:
         """Ends the connection if the server, or libpmix in it, hangs."""
         await self._answered.wait()
         missed = 0
@@ -315,8 +326,18 @@ class Link:
             if not self._pinged:
                 self._pinged = True
                 self._request(topic.pmix_server.PING, {}, self._take_ping)
-        self._end = "the job's PMIx server does not answer"
-        scope.cancel()
+        self._break("the job's PMIx server does not answer")
+
+    def _break(self, reason: str) -> None:
+        self._end = reason
+        self._scope.cancel()
+
+    def _post(self, message: Message) -> None:
+        """Sends a message when the server has read those before it."""
+        if self._unread() < MAX_UNREAD_MESSAGES:
+            self._outgoing.send_nowait(message)
+        else:
+            self._break("the job's PMIx server leaves too many messages unread")
 
     def _unread(self) -> int:
         """The number of messages that the server has not read."""
@@ -338,8 +359,11 @@ class Link:
             except Error as error:
                 log.warning("job %s: PMIx server: %s", fluid_f58(self._job), error)
                 return
-            for message in messages:
+            for index, message in enumerate(messages, 1):
                 self._take(message, nursery)
+                if index % GUEST_MESSAGES == 0:
+                    await self._pace(GUEST_MESSAGES)
+            await self._pace(len(messages) % GUEST_MESSAGES)
 
     def _take(self, message: Message, nursery: trio.Nursery) -> None:
         if message.kind == "response":
@@ -358,7 +382,7 @@ class Link:
             self._reject(message, errno.ENOSYS, f"unknown method `{message.topic}`")
 
     def _reject(self, request: Message, errnum: int, text: str) -> None:
-        self._outgoing.send_nowait(request.respond(errnum=errnum, errtext=printable(text)))
+        self._post(request.respond(errnum=errnum, errtext=printable(text)))
 
     def _abort(self, request: Message) -> None:
         """Serves `pmix.abort`: a task aborts the job."""
@@ -368,7 +392,7 @@ class Link:
             return self._reject(request, error.errnum, error.text)
         text = f"rank {abort.rank} aborted with status {abort.status}: {abort.message}"
         self._fail("abort", text.rstrip(": "))
-        return self._outgoing.send_nowait(request.respond({}))
+        return self._post(request.respond({}))
 
     def _forward(self, request: Message, nursery: trio.Nursery) -> None:
         """Forwards a request in the name of the job; requests keep their order."""
@@ -395,7 +419,7 @@ class Link:
         try:
             with stack:
                 async for response in responses:
-                    self._outgoing.send_nowait(_relay(request, response))
+                    self._post(_relay(request, response))
                     if response.errnum or not request.streaming:
                         return
         finally:

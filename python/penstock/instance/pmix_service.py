@@ -24,6 +24,7 @@ from penstock._core import (
 from penstock.client.calls import raw_call
 from penstock.client.methods import Methods
 from penstock.errors import Error
+from penstock.instance.failure import FAILED_SERVICE_ERRNOS
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.requests import (
     DEFERRED,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.exec")
 
 NAME = "pmix-exec"
-# The errors of a job manager that has failed and will be restarted.
-OUTAGES = (errno.EIO, errno.ENOSPC, errno.EBUSY)
 
 
 class PmixService:
@@ -130,6 +129,8 @@ class PmixService:
         """Connects to the server of a job, and answers its start request, whatever happens."""
         end = errno.ENODATA, ""
         self._start_soon(self._stop_with_job, job)
+        # Any process of a guest could send what its server sends.
+        client = self._client if userid is None else InternalClient(self._broker, userid)
         try:
             with job.scope:
                 async with self._servers(
@@ -137,7 +138,8 @@ class PmixService:
                     tasks,
                     directory,
                     userid=userid,
-                    send_request=self._client.responses,
+                    send_request=client.responses,
+                    pace=client.pace,
                     fail=partial(self._fail, job.id),
                     start_soon=self._start_soon,
                 ) as job.link:
@@ -150,6 +152,8 @@ class PmixService:
             end = errno.EIO, f"internal error: {error!r}"
         finally:
             del self._jobs[job.id]
+            if client is not self._client:
+                client.close()
         response = error_response(job.request, *end)
         if response is not None:
             self._broker.post_messages(self.peer, [response])
@@ -159,7 +163,7 @@ class PmixService:
         while True:
             with self._client.responses(Methods.wait_rows.call([job.id])) as responses:
                 response = await responses.receive()
-            if response.errnum not in OUTAGES:
+            if response.errnum not in FAILED_SERVICE_ERRNOS:
                 break
             await trio.sleep(OUTAGE_PAUSE_S)
         job.scope.cancel()

@@ -53,8 +53,9 @@ class _Usage:
     """The use that one guest makes of the instance."""
 
     connections: int = 0
-    # Bytes of unfinished messages, by connection.
+    # Bytes of unfinished messages, by connection, and of all of these connections.
     unfinished: dict[int, int] = field(default_factory=dict)
+    unfinished_bytes: int = 0
     # Requests that may be sent at once, as of a time; negative if there were too many.
     allowance: float = 0.0
     counted_at: float = 0.0
@@ -74,7 +75,13 @@ class Quotas:
         self._settings = Quota()
         self._usage: dict[int, _Usage] = {}
         self._connections = 0
-        self._rejected = {"connections": 0, "message_bytes": 0, "unfinished_bytes": 0}
+        self._unfinished_bytes = 0
+        self._rejected = {
+            "connections": 0,
+            "message_bytes": 0,
+            "unfinished_bytes": 0,
+            "all_unfinished_bytes": 0,
+        }
         self._delayed = 0
         # The times at which services have failed at a guest's requests, the newest last.
         self._failures: dict[int, list[float]] = {}
@@ -124,7 +131,7 @@ class Quotas:
     def remove_connection(self, uid: int, number: int) -> None:
         """Forgets a guest's connection, which was counted."""
         usage = self._usage[uid]
-        usage.unfinished.pop(number, None)
+        self._count_unfinished(usage, number, 0)
         usage.connections -= 1
         self._connections -= 1
         # The rate counts for a second after the last connection.
@@ -138,18 +145,31 @@ class Quotas:
             The limit that they exceed, for the log.
         """
         usage = self._usage[uid]
+        self._count_unfinished(usage, number, size)
         if size == 0:
-            usage.unfinished.pop(number, None)
             return None
-        usage.unfinished[number] = size
-        total, limit = sum(usage.unfinished.values()), self._settings.unfinished_bytes
+        total, limit = usage.unfinished_bytes, self._settings.unfinished_bytes
         if 0 <= limit < total:
             self._rejected["unfinished_bytes"] += 1
             return (
                 f"unfinished messages of {total} bytes, expected at most {limit} "
                 "(penstock.quota.unfinished-bytes)"
             )
+        total, limit = self._unfinished_bytes, self._settings.all_unfinished_bytes
+        if 0 <= limit < total:
+            self._rejected["all_unfinished_bytes"] += 1
+            return (
+                f"unfinished messages of all guests of {total} bytes, expected at most {limit} "
+                "(penstock.quota.all-unfinished-bytes)"
+            )
         return None
+
+    def _count_unfinished(self, usage: _Usage, number: int, size: int) -> None:
+        change = size - usage.unfinished.pop(number, 0)
+        if size:
+            usage.unfinished[number] = size
+        usage.unfinished_bytes += change
+        self._unfinished_bytes += change
 
     @property
     def message_bytes(self) -> int:
@@ -183,7 +203,7 @@ class Quotas:
 
     def pause(self, uid: int) -> float:
         """The seconds until a guest's next request may be read; 0 for at once."""
-        usage = self._usage[uid]
+        usage = self._usage.setdefault(uid, self._new_usage())
         self._refill(usage)
         if usage.allowance >= 0:
             return 0.0
@@ -191,10 +211,9 @@ class Quotas:
 
     def stats(self) -> dict[str, object]:
         """The use that guests make of the instance, and how often a limit was reached."""
-        unfinished = sum(sum(usage.unfinished.values()) for usage in self._usage.values())
         return {
             "connections": self._connections,
-            "unfinished_bytes": unfinished,
+            "unfinished_bytes": self._unfinished_bytes,
             "rejected": dict(self._rejected),
             "delayed": self._delayed,
         }
@@ -205,7 +224,7 @@ class Quotas:
 
     def _spend(self, uid: int, requests: float) -> None:
         if self._settings.request_rate > 0:
-            usage = self._usage[uid]
+            usage = self._usage.setdefault(uid, self._new_usage())
             self._refill(usage)
             usage.allowance -= requests
             self._delayed += usage.allowance < 0

@@ -71,7 +71,57 @@ struct Load {
     watches: u64,
 }
 
-/// The limits of the outstanding requests of each user.
+impl Load {
+    fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.watches += other.watches;
+    }
+
+    fn remove(&mut self, other: Self) {
+        self.requests -= other.requests;
+        self.bytes -= other.bytes;
+        self.watches -= other.watches;
+    }
+}
+
+/// A limit of outstanding requests that one more is compared with.
+struct Check<'a> {
+    /// The words after the number in the error.
+    what: &'static str,
+    /// `owner-requests` for `penstock.quota.owner-requests`.
+    setting: &'static str,
+    before: u64,
+    added: u64,
+    most: u64,
+    rejected: &'a mut u64,
+}
+
+/// The error of the first limit that is exceeded, which counts the rejection.
+fn first_excess<'a>(userid: u32, checks: impl IntoIterator<Item = Check<'a>>) -> Option<String> {
+    let is_exceeded = |check: &Check<'_>| {
+        check.added > 0 && check.before.saturating_add(check.added) > check.most
+    };
+    let Check {
+        what,
+        setting,
+        before,
+        added,
+        most,
+        rejected,
+    } = checks.into_iter().find(is_exceeded)?;
+    *rejected += 1;
+    let whose = if setting.starts_with("all-") {
+        "all guests have".to_owned()
+    } else {
+        format!("user {userid} has")
+    };
+    Some(format!(
+        "{whose} {before} {what}, expected at most {most} with the {added} of this request (penstock.quota.{setting})"
+    ))
+}
+
+/// The limits of the outstanding requests of each user, and of all guests together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The number of requests of the owner.
@@ -84,7 +134,11 @@ pub struct Limits {
     pub request_bytes: u64,
     /// The number of streams among them.
     pub watches: u64,
-    /// The number of streams of all guests.
+    /// The number of requests of all guests.
+    pub all_requests: u64,
+    /// The bytes of their payloads.
+    pub all_request_bytes: u64,
+    /// The number of streams among them.
     pub all_watches: u64,
 }
 
@@ -97,6 +151,8 @@ impl Default for Limits {
             requests: u64::MAX,
             request_bytes: u64::MAX,
             watches: u64::MAX,
+            all_requests: u64::MAX,
+            all_request_bytes: u64::MAX,
             all_watches: u64::MAX,
         }
     }
@@ -115,6 +171,10 @@ pub struct Rejections {
     pub request_bytes: u64,
     /// Because of the number of streams of the guest.
     pub watches: u64,
+    /// Because of the number of requests of all guests.
+    pub all_requests: u64,
+    /// Because of the bytes of their payloads.
+    pub all_request_bytes: u64,
     /// Because of the number of streams of all guests.
     pub all_watches: u64,
     /// Responses of guests to requests that they do not serve.
@@ -146,8 +206,8 @@ pub struct Router {
     limits: Limits,
     /// Of the users with outstanding requests.
     loads: BTreeMap<u32, Load>,
-    /// The outstanding streams of all guests.
-    watches: u64,
+    /// Of all guests.
+    guests: Load,
     rejections: Rejections,
 }
 
@@ -182,7 +242,7 @@ impl Router {
             sequence: 0,
             limits: Limits::default(),
             loads: BTreeMap::new(),
-            watches: 0,
+            guests: Load::default(),
             rejections: Rejections::default(),
         }
     }
@@ -247,6 +307,14 @@ impl Router {
                 serving.remove(&(requester, response.matchtag));
             }
         }
+        for response in responses {
+            let peer = self.peers.get(&requester);
+            let counted = peer.and_then(|peer| peer.counted.get(&response.matchtag));
+            // A request with one response has ended when that was routed.
+            if counted.is_some_and(|counted| counted.is_streaming) {
+                self.count_response(requester, response);
+            }
+        }
     }
 
     /// The peers outside of the daemon that have used a service of this peer, and have services themselves.
@@ -287,7 +355,7 @@ impl Router {
         self.by_uuid.remove(&peer.uuid);
         let outstanding: Vec<Load> = peer.counted.values().map(|counted| counted.load).collect();
         for load in outstanding {
-            self.release(peer.credentials.userid, load);
+            self.release(peer.credentials, load);
         }
         self.services.retain(|_, owner| *owner != id);
         let mut outbox = Outbox::default();
@@ -529,80 +597,103 @@ impl Router {
 
     /// Counts a request of a client. Returns the error if it exceeds a limit.
     fn count(&mut self, from: PeerId, request: &Message) -> Option<String> {
-        let peer = self.peers.get_mut(&from)?;
+        let peer = self.peers.get(&from)?;
         if peer.location == Location::Inside {
             return None;
         }
-        let userid = peer.credentials.userid;
+        let credentials = peer.credentials;
         let bytes = request.payload.as_deref().map_or(0, <[u8]>::len) as u64;
-        let load = self.loads.get(&userid).copied().unwrap_or_default();
-        let Limits {
-            watches,
-            all_watches,
-            ..
-        } = self.limits;
-        let is_owner = peer.credentials.is_owner();
-        let rejected = &mut self.rejections;
-        let ((requests, too_many), (request_bytes, too_long), setting) = if is_owner {
-            (
-                (self.limits.owner_requests, &mut rejected.owner_requests),
-                (
-                    self.limits.owner_request_bytes,
-                    &mut rejected.owner_request_bytes,
-                ),
-                "owner-request",
-            )
-        } else {
-            (
-                (self.limits.requests, &mut rejected.requests),
-                (self.limits.request_bytes, &mut rejected.request_bytes),
-                "request",
-            )
+        let is_watch = request.is_streaming() && !request.is_noresponse();
+        let added = Load {
+            requests: 1,
+            bytes,
+            watches: u64::from(is_watch && !credentials.is_owner()),
         };
-        let topic = request.topic();
-        if load.requests >= requests {
-            *too_many += 1;
-            return Some(format!(
-                "{topic}: user {userid} has {} outstanding requests, expected at most {requests} \
-                 (penstock.quota.{setting}s)",
-                load.requests
-            ));
+        if let Some(excess) = self.excess(credentials, added) {
+            return Some(format!("{}: {excess}", request.topic()));
         }
-        if load.bytes.saturating_add(bytes) > request_bytes {
-            *too_long += 1;
-            return Some(format!(
-                "{topic}: the outstanding requests of user {userid} have {} bytes, expected at most {request_bytes} with \
-                 the {bytes} of this one (penstock.quota.{setting}-bytes)",
-                load.bytes
-            ));
-        }
-        let is_watch = !is_owner && request.is_streaming() && !request.is_noresponse();
-        if is_watch && load.watches >= watches {
-            self.rejections.watches += 1;
-            return Some(format!(
-                "{topic}: user {userid} has {} streaming requests, expected at most {watches} (penstock.quota.watches)",
-                load.watches
-            ));
-        }
-        if is_watch && self.watches >= all_watches {
-            self.rejections.all_watches += 1;
-            return Some(format!(
-                "{topic}: guests have {} streaming requests, expected at most {all_watches} (penstock.quota.all-watches)",
-                self.watches
-            ));
-        }
-        self.watches += u64::from(is_watch);
         // The end of a request without a response is not known.
         if !request.is_noresponse() {
+            let peer = self.peers.get_mut(&from)?;
             let counted = peer.counted.entry(request.matchtag).or_default();
             counted.is_streaming = request.is_streaming();
-            for load in [&mut counted.load, self.loads.entry(userid).or_default()] {
-                load.requests += 1;
-                load.bytes += bytes;
-                load.watches += u64::from(is_watch);
+            counted.load.add(added);
+            self.loads.entry(credentials.userid).or_default().add(added);
+            if !credentials.is_owner() {
+                self.guests.add(added);
             }
         }
         None
+    }
+
+    /// The limit that a user's outstanding requests would exceed with another one, which is counted as rejected.
+    fn excess(&mut self, credentials: Credentials, added: Load) -> Option<String> {
+        let userid = credentials.userid;
+        let of_user = self.loads.get(&userid).copied().unwrap_or_default();
+        let (limits, of_guests) = (self.limits, self.guests);
+        let Rejections {
+            owner_requests,
+            owner_request_bytes,
+            requests,
+            request_bytes,
+            watches,
+            all_requests,
+            all_request_bytes,
+            all_watches,
+            ..
+        } = &mut self.rejections;
+        let count = |setting, load: Load, most, rejected| Check {
+            what: "outstanding requests",
+            setting,
+            before: load.requests,
+            added: added.requests,
+            most,
+            rejected,
+        };
+        let size = |setting, load: Load, most, rejected| Check {
+            what: "bytes of outstanding requests",
+            setting,
+            before: load.bytes,
+            added: added.bytes,
+            most,
+            rejected,
+        };
+        let streams = |setting, load: Load, most, rejected| Check {
+            what: "streaming requests",
+            setting,
+            before: load.watches,
+            added: added.watches,
+            most,
+            rejected,
+        };
+        if credentials.is_owner() {
+            let bytes = limits.owner_request_bytes;
+            let checks = [
+                count(
+                    "owner-requests",
+                    of_user,
+                    limits.owner_requests,
+                    owner_requests,
+                ),
+                size("owner-request-bytes", of_user, bytes, owner_request_bytes),
+            ];
+            return first_excess(userid, checks);
+        }
+        let all_bytes = limits.all_request_bytes;
+        let checks = [
+            count("requests", of_user, limits.requests, requests),
+            size(
+                "request-bytes",
+                of_user,
+                limits.request_bytes,
+                request_bytes,
+            ),
+            streams("watches", of_user, limits.watches, watches),
+            count("all-requests", of_guests, limits.all_requests, all_requests),
+            size("all-request-bytes", of_guests, all_bytes, all_request_bytes),
+            streams("all-watches", of_guests, limits.all_watches, all_watches),
+        ];
+        first_excess(userid, checks)
     }
 
     /// Counts a response to a client: the last one ends the request.
@@ -622,23 +713,21 @@ impl Router {
             bytes: counted.load.bytes / counted.load.requests.max(1),
             watches: counted.load.watches.min(1),
         };
-        counted.load.requests -= 1;
-        counted.load.bytes -= ended.bytes;
-        counted.load.watches -= ended.watches;
+        counted.load.remove(ended);
         if counted.load.requests == 0 {
             entry.remove();
         }
-        let userid = peer.credentials.userid;
-        self.release(userid, ended);
+        let credentials = peer.credentials;
+        self.release(credentials, ended);
     }
 
-    fn release(&mut self, userid: u32, ended: Load) {
-        self.watches -= ended.watches;
-        if let Entry::Occupied(mut entry) = self.loads.entry(userid) {
+    fn release(&mut self, credentials: Credentials, ended: Load) {
+        if !credentials.is_owner() {
+            self.guests.remove(ended);
+        }
+        if let Entry::Occupied(mut entry) = self.loads.entry(credentials.userid) {
             let load = entry.get_mut();
-            load.requests -= ended.requests;
-            load.bytes -= ended.bytes;
-            load.watches -= ended.watches;
+            load.remove(ended);
             if load.requests == 0 {
                 entry.remove();
             }

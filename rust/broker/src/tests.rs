@@ -170,6 +170,34 @@ fn a_stream_that_the_instance_has_ended_is_not_answered_again() {
 }
 
 #[test]
+fn a_stream_that_ends_by_an_error_of_the_instance_counts_no_longer() {
+    let mut router = router();
+    router.set_limits(Limits {
+        watches: 1,
+        ..Limits::default()
+    });
+    let stream = |tag| {
+        let request = Message::request("echo.hello", "{}").with_matchtag(tag);
+        request.streaming()
+    };
+    for tag in 1..4 {
+        let (peer, arrived) = one(router.route(3, vec![stream(tag)]));
+        assert_eq!((peer, arrived.errnum()), (2, 0), "{tag}");
+        router.route(2, vec![Message::response_to(&arrived, 0, None)]);
+        // The commit of its response has failed.
+        router.end_requests(3, &[Message::error_to(&stream(tag), errno::ENOSPC, "")]);
+        assert_eq!(router.guests, Load::default());
+    }
+    // A request with one response has ended when that was routed.
+    let request = Message::request("echo.hello", "{}").with_matchtag(7);
+    let (_, arrived) = one(router.route(3, vec![request.clone()]));
+    router.route(2, vec![Message::response_to(&arrived, 0, None)]);
+    router.route(3, vec![request.clone()]);
+    router.end_requests(3, &[Message::error_to(&request, errno::ENOSPC, "")]);
+    assert_eq!(router.guests.requests, 1);
+}
+
+#[test]
 fn clients_with_services_of_their_own_are_found() {
     let mut router = router();
     router.add_peer(9, "inside", OWNER);
@@ -432,7 +460,7 @@ fn a_matchtag_of_a_guest_stands_for_one_stream() {
     assert_eq!(errnum(request(1)), 0);
     router.remove_peer(4);
     router.remove_peer(3);
-    assert!(router.loads.is_empty() && router.watches == 0);
+    assert!(router.loads.is_empty() && router.guests == Load::default());
 }
 
 #[test]
@@ -509,7 +537,50 @@ fn the_streams_of_a_guest_and_of_all_guests_are_limited() {
     assert_eq!(one(router.route(5, vec![stream(4)])).1.errnum(), 0);
     router.remove_peer(3);
     router.remove_peer(5);
-    assert!(router.loads.keys().eq([&OWNER.userid]) && router.watches == 0);
+    assert!(router.loads.keys().eq([&OWNER.userid]) && router.guests == Load::default());
+}
+
+#[test]
+fn the_outstanding_requests_of_all_guests_are_limited() {
+    let mut router = router();
+    let other = Credentials {
+        userid: GUEST.userid + 1,
+        ..GUEST
+    };
+    router.add_remote_peer(4, "second", other);
+    router.set_limits(Limits {
+        all_requests: 3,
+        all_request_bytes: 20,
+        ..Limits::default()
+    });
+    let request = |tag, payload| Message::request("echo.hello", payload).with_matchtag(tag);
+    let mut errors = |peer, message| {
+        let (receiver, message) = one(router.route(peer, vec![message]));
+        assert_eq!(receiver == 2, message.errnum() == 0);
+        message.error_text().map(Cow::into_owned)
+    };
+    assert_eq!(errors(3, request(1, "{}")), None);
+    assert_eq!(errors(4, request(1, "{}")), None);
+    let text = errors(4, request(2, r#"{"a":"0123456789"}"#)).unwrap();
+    assert!(text.contains("all guests have"), "{text}");
+    assert!(
+        text.contains("(penstock.quota.all-request-bytes)"),
+        "{text}"
+    );
+    assert_eq!(errors(3, request(3, "{}")), None);
+    let text = errors(4, request(4, "{}")).unwrap();
+    assert!(text.contains("(penstock.quota.all-requests)"), "{text}");
+    // The owner's do not count.
+    assert_eq!(errors(1, request(1, "{}")), None);
+    router.remove_peer(3);
+    assert_eq!(one(router.route(4, vec![request(5, "{}")])).0, 2);
+    let rejections = router.rejections();
+    assert_eq!(
+        (rejections.all_requests, rejections.all_request_bytes),
+        (1, 1)
+    );
+    router.remove_peer(4);
+    assert_eq!(router.guests, Load::default());
 }
 
 #[test]
@@ -532,7 +603,7 @@ fn the_outstanding_requests_of_the_owner_have_limits_of_their_own() {
     assert_eq!(
         error.error_text().as_deref(),
         Some(
-            "echo.hello: user 1000 has 2 outstanding requests, expected at most 2 (penstock.quota.owner-requests)"
+            "echo.hello: user 1000 has 2 outstanding requests, expected at most 2 with the 1 of this request (penstock.quota.owner-requests)"
         )
     );
     // A response to a stream does not end it, an error does.
@@ -556,7 +627,7 @@ fn the_outstanding_requests_of_the_owner_have_limits_of_their_own() {
     };
     assert_eq!(router.rejections(), rejected);
     router.remove_peer(4);
-    assert!(router.loads.is_empty() && router.watches == 0);
+    assert!(router.loads.is_empty() && router.guests == Load::default());
 }
 
 #[test]
@@ -581,7 +652,7 @@ fn the_outstanding_requests_of_a_guest_are_limited() {
     assert_eq!(
         error.error_text().as_deref(),
         Some(
-            "echo.hello: user 1001 has 3 outstanding requests, expected at most 3 (penstock.quota.requests)"
+            "echo.hello: user 1001 has 3 outstanding requests, expected at most 3 with the 1 of this request (penstock.quota.requests)"
         )
     );
     assert_eq!(one(router.route(1, vec![request(1)])).0, 2);

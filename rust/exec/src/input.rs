@@ -77,14 +77,14 @@ impl Inputs {
         }
         let is_known = |(writer, _): &(u64, u64)| *writer == request.writer;
         let position = input.writers.iter().position(is_known);
-        let accepted = position
-            .and_then(|position| input.writers.remove(position))
-            .map_or(0, |(_, accepted)| accepted);
-        let repeated = accepted.checked_sub(request.offset);
-        let Some(repeated) = repeated else {
-            input.writers.push_back((request.writer, accepted));
+        let known = position.and_then(|position| input.writers.get(position));
+        let accepted = known.map_or(0, |(_, accepted)| *accepted);
+        let Some(repeated) = accepted.checked_sub(request.offset) else {
             return Some(libc::EINVAL);
         };
+        if let Some(position) = position {
+            input.writers.remove(position);
+        }
         let repeated = usize::try_from(repeated).unwrap_or(usize::MAX);
         request.data.drain(..repeated.min(request.data.len()));
         if input.writers.len() >= MAX_WRITERS {
@@ -165,4 +165,34 @@ fn write_to<K: Kernel>(task: TaskId, data: &[u8], written: &mut usize, kernel: &
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejected_write_leaves_no_writer() {
+        let mut inputs = Inputs::default();
+        let job = JobId::new(1);
+        let input = inputs.jobs.entry(job).or_default();
+        input.open.insert(TaskRank(0), 0);
+        let request = |writer, offset| WriteRequest {
+            connection: ConnectionId(1),
+            id: 1,
+            task: None,
+            writer,
+            offset,
+            data: b"abc".to_vec(),
+            is_end: false,
+        };
+        assert_eq!(inputs.accept(job, request(7, 0)), None);
+        for writer in 0..1000 {
+            assert_eq!(inputs.accept(job, request(writer, 9)), Some(libc::EINVAL));
+        }
+        assert_eq!(inputs.jobs[&job].writers, [(7, 3)]);
+        // The writer goes on where it was.
+        assert_eq!(inputs.accept(job, request(7, 3)), None);
+        assert_eq!(inputs.jobs[&job].writers, [(7, 6)]);
+    }
 }

@@ -478,12 +478,16 @@ pub struct RejectedStats {
     pub submission_jobs: u64,
     /// Active jobs of a user.
     pub active_jobs: u64,
+    /// Active jobs of all guests.
+    pub all_active_jobs: u64,
     /// The size of a user's memos.
     pub memo_bytes: u64,
     /// The size of the memos of all guests.
     pub all_memo_bytes: u64,
     /// The memory of a user's active jobs.
     pub job_bytes: u64,
+    /// The memory of the active jobs of all guests.
+    pub all_job_bytes: u64,
     /// The size of a jobspec.
     pub jobspec_bytes: u64,
     /// The size of a name, a note or a memo.

@@ -9,7 +9,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::limits::MAX_OPERATIONS_PER_COMMIT;
+use crate::RequestError;
+use crate::limits::{MAX_KEY_BYTES, MAX_OPERATIONS_PER_COMMIT};
 use crate::payload::{Json, Payload, Text, object, objects_at_most, optional_object, parse_short};
 
 /// The namespace of jobs, and the only one served.
@@ -41,6 +42,21 @@ pub fn document_of(key: &str) -> Option<(JobId, &str)> {
 
 /// The beginning of the names of the namespaces of jobs: `job-<dothex>`.
 const JOB_NAMESPACE: &str = "job-";
+
+/// Checks the length of a key.
+///
+/// # Errors
+///
+/// It has more than [`MAX_KEY_BYTES`].
+pub fn check_key(key: &str) -> Result<(), RequestError> {
+    if key.len() <= MAX_KEY_BYTES {
+        return Ok(());
+    }
+    let length = key.len();
+    let text =
+        format!("the key is too long: expected at most {MAX_KEY_BYTES} bytes, found {length}");
+    Err(RequestError::invalid(text))
+}
 
 /// The key that a key of a namespace is in the primary one, in its shortest form: without periods at its ends, empty for
 /// the root. `None` for an unknown namespace.

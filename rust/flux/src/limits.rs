@@ -26,8 +26,11 @@ pub const MAX_SUBMISSIONS_PER_REQUEST: usize = 500_000;
 /// frame.
 pub const MAX_JOBS_PER_REQUEST: usize = 3_000_000;
 
-/// The greatest number of operations of a commit: more than those that store R of jobs and fit a frame.
-pub const MAX_OPERATIONS_PER_COMMIT: usize = 250_000;
+/// The greatest number of operations of a commit, which is one piece: a scheduler commits the R of 1,024 jobs at most.
+pub const MAX_OPERATIONS_PER_COMMIT: usize = 5000;
+
+/// The greatest length of a key of the KVS, in bytes.
+pub const MAX_KEY_BYTES: usize = 4096;
 
 /// The greatest length of a value in a request whose structure is the sender's choice, such as a memo, in bytes of JSON: it takes
 /// many times as much in memory.

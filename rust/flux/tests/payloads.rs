@@ -692,7 +692,7 @@ fn lists_and_values_of_requests_are_limited() {
             "jobs",
             3_000_000,
         ),
-        (error::<kvs::CommitRequest>(&ops), "ops", 250_000),
+        (error::<kvs::CommitRequest>(&ops), "ops", 5000),
     ];
     for (error, key, most) in lists {
         assert_eq!(error, format!("`{key}`: expected at most {most} entries"));

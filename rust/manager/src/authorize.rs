@@ -300,6 +300,7 @@ pub(crate) fn permitted_key(
 ) -> Result<PermittedKey, RequestError> {
     let sender = request.sender;
     let request: kvs::LookupRequest<'_> = request.payload()?;
+    kvs::check_key(&request.key)?;
     let namespace = request.namespace.as_deref();
     let key = kvs::primary_key(namespace, &request.key).ok_or_else(|| {
         RequestError::not_found(format!("no namespace `{}`", namespace.unwrap_or_default()))

@@ -65,6 +65,14 @@ const ENDED_JOBS_PER_ROW: usize = if cfg!(debug_assertions) { 2 } else { 512 };
 /// The greatest number of inactive jobs that a call has read from the store and still has in memory.
 const MAX_LOADED_JOBS: usize = 1000;
 
+/// The time for which a token names a submission, in seconds.
+pub(crate) const TOKEN_LIFETIME_S: f64 = 24.0 * 3600.0;
+/// Expired tokens that are removed at a time: some milliseconds' work, and seconds until the next ones.
+const TOKENS_PER_SLICE: u32 = 500;
+const TOKEN_SLICE_INTERVAL_S: f64 = 0.05;
+/// The interval in which it is looked whether the clock is right, in seconds.
+const TOKEN_RETRY_S: f64 = 60.0;
+
 /// The use that a manager may make of its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -152,6 +160,8 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     /// The error of submissions while they are rejected.
     pub(crate) rejection: Option<RequestError>,
+    /// When [`remove_expired_tokens`](Self::remove_expired_tokens) is due; `None` if the store has no token.
+    pub(crate) token_expiry: Option<f64>,
     /// The error of requests for a change while the store cannot be written.
     pub(crate) outage: Option<RequestError>,
     rejected: Cell<RejectedStats>,
@@ -217,6 +227,7 @@ impl Context {
             claims: Claims::default(),
             queues,
             rejection: None,
+            token_expiry: None,
             outage: None,
             rejected: Cell::default(),
             disk_space: None,
@@ -743,16 +754,34 @@ impl Context {
     }
 
     /// Stores what became of a submission with a token.
-    pub(crate) fn store_submission(
-        &mut self,
-        userid: u32,
-        token: &str,
-        submission: &Submission,
-        expired: f64,
-    ) {
+    pub(crate) fn store_submission(&mut self, userid: u32, token: &str, submission: &Submission) {
         let now = self.now;
+        self.token_expiry.get_or_insert(now + TOKEN_LIFETIME_S);
         self.storage
-            .run(|store| store.add_submission(userid, token, now, submission, expired));
+            .run(|store| store.add_submission(userid, token, now, submission));
+    }
+
+    /// Removes the next submissions whose tokens have expired, if one has; not while the clock may be wrong.
+    pub(crate) fn remove_expired_tokens(&mut self) {
+        if self.token_expiry.is_none_or(|time| time > self.now) {
+            return;
+        }
+        if self.may_clock_be_wrong() {
+            self.token_expiry = Some(self.now + TOKEN_RETRY_S);
+            return;
+        }
+        let expired = self.now - TOKEN_LIFETIME_S;
+        self.storage
+            .run(|store| store.remove_expired_submissions(expired, TOKENS_PER_SLICE));
+        self.find_token_expiry();
+    }
+
+    /// Finds when the oldest token expires.
+    pub(crate) fn find_token_expiry(&mut self) {
+        let oldest = self.read_store(Store::oldest_submission);
+        let expiry = oldest.map(|time| time + TOKEN_LIFETIME_S);
+        // Others have their turn between two slices.
+        self.token_expiry = expiry.map(|time| time.max(self.now + TOKEN_SLICE_INTERVAL_S));
     }
 
     /// Makes a job refer to another jobspec in the store.

@@ -195,6 +195,13 @@ impl HeldValues {
         self.by_user.get(&userid).map_or(0, |values| values.bytes)
     }
 
+    /// The same of all users but the instance owner. What several users' jobs refer to counts for each of them.
+    pub(crate) fn bytes_of_guests(&self, owner: u32) -> u64 {
+        let users = self.by_user.iter();
+        let guests = users.filter(|(userid, _)| **userid != owner);
+        guests.map(|(_, values)| values.bytes).sum()
+    }
+
     /// Whether an active job of a user refers to what this points to.
     fn holds<T>(&self, userid: u32, value: &Arc<T>) -> bool {
         let values = self.by_user.get(&userid);

@@ -207,7 +207,7 @@ pub(crate) struct ActiveJobs {
     /// The number of their dependencies.
     pub(crate) dependencies: u64,
     /// The size of their memos.
-    memo_bytes: u64,
+    pub(crate) memo_bytes: u64,
 }
 
 impl ActiveJobs {
@@ -584,11 +584,14 @@ impl Jobs {
         active.map_or(0, |active| active.memo_bytes)
     }
 
-    /// The same of all users but the instance owner.
-    pub(crate) fn memo_bytes_of_guests(&self, owner: u32) -> u64 {
+    /// The active jobs of all users but the instance owner.
+    pub(crate) fn active_of_guests(&self, owner: u32) -> ActiveJobs {
         let users = self.active_by_user.iter();
         let guests = users.filter(|(userid, _)| **userid != owner);
-        guests.map(|(_, active)| active.memo_bytes).sum()
+        guests.fold(ActiveJobs::default(), |mut all, (_, active)| {
+            all.add(*active);
+            all
+        })
     }
 
     /// Counts jobs of a user as active no longer.

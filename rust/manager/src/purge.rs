@@ -1,5 +1,5 @@
-//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, and returns the space
-//! of the store to the file system, in slices, so that it does not delay other peers.
+//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, removes expired tokens of
+//! submissions, and returns the space of the store to the file system, in slices, so that it does not delay other peers.
 //!
 //! A job is not removed while jobs depend on it: their submission and their release take slices, too, and need its facts.
 
@@ -553,6 +553,7 @@ impl Purger {
     ) {
         self.run_next_slice(cx, census, dependents);
         self.apply_limits(cx, census, dependents);
+        cx.remove_expired_tokens();
         self.sweep(cx);
         if self.release_due.is_some_and(|time| time <= cx.now) {
             let released = cx.release_pages(PAGES_PER_SLICE);
@@ -583,7 +584,11 @@ impl Purger {
         if self.is_open() || self.swept.is_some() {
             return Some(cx.now);
         }
-        let times = [self.limits_deadline(cx, census), self.release_due];
+        let times = [
+            self.limits_deadline(cx, census),
+            self.release_due,
+            cx.token_expiry,
+        ];
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
@@ -658,8 +663,9 @@ fn inactive(cx: &mut Context, id: JobId, of: Option<u32>) -> Result<End, Request
     Ok(end_of(record))
 }
 
-/// Restores from the store which ids must not be allotted again.
+/// Restores from the store which ids must not be allotted again, and when a token expires.
 pub(crate) fn restore(cx: &mut Context) -> Result<(), Error> {
+    cx.find_token_expiry();
     let Some(greatest) = cx.read_meta(&MAX_PURGED)? else {
         return Ok(());
     };

@@ -35,6 +35,11 @@ const _: () = assert!(
         < MAX_EVENTLOG_BYTES
 );
 
+/// Whether a number is above a limit; a negative limit is none.
+fn exceeds(limit: i64, number: u64) -> bool {
+    u64::try_from(limit).is_ok_and(|limit| number > limit)
+}
+
 /// Checks that a guest may add this many jobs.
 pub(crate) fn check_jobs(
     cx: &mut Context,
@@ -45,19 +50,36 @@ pub(crate) fn check_jobs(
         return Ok(());
     }
     check_submission(cx, count)?;
-    let active = cx.jobs.active_of(sender.userid);
-    let Ok(limit) = u64::try_from(cx.settings.quota.active_jobs) else {
-        return Ok(());
-    };
-    if active.saturating_add(count) <= limit {
+    check_active(cx, sender.userid, count)
+}
+
+/// Checks that a guest may have this many further active jobs.
+pub(crate) fn check_active(cx: &mut Context, userid: u32, count: u64) -> Result<(), RequestError> {
+    if userid == cx.settings.owner {
         return Ok(());
     }
-    cx.count_rejection(|rejected| &mut rejected.active_jobs);
-    let text = format!(
-        "user {} has {active} active jobs: expected at most {limit} with the {count} of this request \
-         (penstock.quota.active-jobs)",
-        sender.userid
-    );
+    let active = cx.jobs.active_of(userid);
+    let of_guests = cx.jobs.active_of_guests(cx.settings.owner).count;
+    let Quota {
+        active_jobs,
+        all_active_jobs,
+        ..
+    } = cx.settings.quota;
+    let text = if exceeds(active_jobs, active.saturating_add(count)) {
+        cx.count_rejection(|rejected| &mut rejected.active_jobs);
+        format!(
+            "user {userid} has {active} active jobs: expected at most {active_jobs} with the {count} of this request \
+             (penstock.quota.active-jobs)"
+        )
+    } else if exceeds(all_active_jobs, of_guests.saturating_add(count)) {
+        cx.count_rejection(|rejected| &mut rejected.all_active_jobs);
+        format!(
+            "all guests have {of_guests} active jobs: expected at most {all_active_jobs} with the {count} of this \
+             request (penstock.quota.all-active-jobs)"
+        )
+    } else {
+        return Ok(());
+    };
     Err(RequestError::new(errno::EAGAIN, text))
 }
 
@@ -118,8 +140,7 @@ pub(crate) fn check_memo(
     }
     let with_memo = |all: u64| all.saturating_sub(before).saturating_add(memo as u64);
     let of_user = with_memo(cx.jobs.memo_bytes_of(userid));
-    let of_guests = with_memo(cx.jobs.memo_bytes_of_guests(cx.settings.owner));
-    let exceeds = |limit: i64, bytes: u64| u64::try_from(limit).is_ok_and(|limit| bytes > limit);
+    let of_guests = with_memo(cx.jobs.active_of_guests(cx.settings.owner).memo_bytes);
     let Quota {
         memo_bytes,
         all_memo_bytes,
@@ -170,17 +191,39 @@ pub(crate) fn check_changed_values(cx: &Context, id: JobId) -> Result<(), Reques
 }
 
 fn check_job_bytes(cx: &Context, userid: u32, added: u64) -> Result<(), RequestError> {
-    let of_dependencies = cx.jobs.dependencies_of(userid) * DEPENDENCY_BYTES;
-    let bytes = cx.jobs.held_values().bytes_of(userid) + of_dependencies + added;
-    let limit = cx.settings.quota.job_bytes;
     // A job that shares what other jobs have takes no more memory.
-    if added == 0 || u64::try_from(limit).map_or(true, |limit| bytes <= limit) {
+    if added == 0 {
         return Ok(());
     }
-    cx.count_rejection(|rejected| &mut rejected.job_bytes);
+    let (owner, values) = (cx.settings.owner, cx.jobs.held_values());
+    let with_dependencies = |bytes: u64, count: u64| bytes + count * DEPENDENCY_BYTES + added;
+    let of_user = with_dependencies(values.bytes_of(userid), cx.jobs.dependencies_of(userid));
+    let of_guests = with_dependencies(
+        values.bytes_of_guests(owner),
+        cx.jobs.active_of_guests(owner).dependencies,
+    );
+    let Quota {
+        job_bytes,
+        all_job_bytes,
+        ..
+    } = cx.settings.quota;
+    let (whose, bytes, limit, setting) = if exceeds(job_bytes, of_user) {
+        cx.count_rejection(|rejected| &mut rejected.job_bytes);
+        (format!("user {userid}"), of_user, job_bytes, "job-bytes")
+    } else if exceeds(all_job_bytes, of_guests) {
+        cx.count_rejection(|rejected| &mut rejected.all_job_bytes);
+        (
+            "all guests".to_owned(),
+            of_guests,
+            all_job_bytes,
+            "all-job-bytes",
+        )
+    } else {
+        return Ok(());
+    };
     let text = format!(
-        "the constraints, dependencies and names of active jobs of user {userid} would take {bytes} bytes of memory: \
-         expected at most {limit} (penstock.quota.job-bytes)"
+        "the constraints, dependencies and names of active jobs of {whose} would take {bytes} bytes of memory: \
+         expected at most {limit} (penstock.quota.{setting})"
     );
     Err(RequestError::new(errno::EAGAIN, text))
 }

@@ -119,6 +119,8 @@ pub struct Quota {
     pub guest_jobspec_bytes: usize,
     /// Active jobs of another user; a negative number is unlimited.
     pub active_jobs: i64,
+    /// The same of all users but the instance owner.
+    pub all_active_jobs: i64,
     /// Jobs of one request of another user; a negative number is unlimited.
     pub submission_jobs: i64,
     /// Bytes of the memos of another user's active jobs; a negative number is unlimited.
@@ -128,6 +130,8 @@ pub struct Quota {
     /// Approximate bytes of memory for the constraints, dependencies and names of another user's active jobs; a negative
     /// number is unlimited.
     pub job_bytes: i64,
+    /// The same of all users but the instance owner.
+    pub all_job_bytes: i64,
     /// Approximate bytes that another user has in the store; a negative number is unlimited.
     pub store_bytes: i64,
     /// Free bytes of the file system below which requests of other users that store something are rejected, or a tenth of the

@@ -51,7 +51,7 @@ fn read_header(text: &str) -> Result<Header, RequestError> {
 
 /// Extracts the jobspec's text. The signer must be the sender; root may sign for the instance owner.
 pub(crate) fn unwrap(j: &str, sender: Credentials) -> Result<String, RequestError> {
-    let parts: Vec<_> = j.split('.').collect();
+    let parts: Vec<_> = j.splitn(4, '.').collect();
     let [header, payload, signature] = parts.as_slice() else {
         return Err(wrong("expected HEADER.PAYLOAD.SIGNATURE"));
     };

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Bench, body, jobspec, rejection, settings};
-use penstock_flux::errno::{EDQUOT, ENOSPC};
+use common::{Bench, Directory, body, jobspec, rejection, settings};
+use penstock_flux::RequestError;
+use penstock_flux::errno::{EAGAIN, EDQUOT, ENOSPC};
 use penstock_manager::{DiskSpace, Settings};
 use penstock_store::JOB_BYTES;
 use penstock_wire::Message;
@@ -228,14 +229,48 @@ fn tokens_count_until_they_expire() {
     // No job is left.
     assert!(tokens as u64 > 200 && bytes(&bench) > LIMIT - 2 * JOB_BYTES);
     assert_counted(&bench);
+    // Not while the clock may be wrong.
     bench.now += 2.0 * 86400.0;
-    // The submissions of another user remove them.
-    for token in 0..tokens {
-        bench.request("job-ingest.submit", &submission(tokens + token));
+    let wrong = RequestError::new(EAGAIN, "the clock was set forward");
+    bench.manager.set_rejection(Some(wrong));
+    bench.advance();
+    assert!(bytes(&bench) > LIMIT - 2 * JOB_BYTES);
+    bench.manager.set_rejection(None);
+    bench.now += 100.0;
+    bench.advance();
+    // The rest in further slices.
+    for _ in 0..tokens {
+        bench.now += 1.0;
+        bench.advance();
     }
     assert_eq!(bytes(&bench), 0);
     assert_counted(&bench);
-    assert!(submit(&mut bench, submission(tokens)).is_ok());
+    assert!(submit(&mut bench, submission(0)).is_ok());
+}
+
+#[test]
+fn tokens_of_an_earlier_job_manager_expire() {
+    let directory = Directory::new("tokens");
+    let (mut settings, now) = (settings(), 1000.0);
+    settings.guests = true;
+    let mut bench = directory.reopen(settings.clone(), now).0;
+    bench.scheduler(None);
+    let submission = json!({"jobspec": jobspec(&json!({})), "token": "a"});
+    let first = submit(&mut bench, submission.clone()).unwrap();
+    end(&mut bench, first, "");
+    purge(&mut bench);
+    assert!(bytes(&bench) > 0);
+    let later = bench.now + 86400.0 - 100.0;
+    drop(bench);
+    let mut bench = directory.reopen(settings, later).0;
+    bench.scheduler(None);
+    bench.advance();
+    assert_eq!(submit(&mut bench, submission.clone()), Ok(first));
+    bench.now += 200.0;
+    bench.advance();
+    assert_eq!(bytes(&bench), 0);
+    assert_counted(&bench);
+    assert!(submit(&mut bench, submission).unwrap() > first);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::{Bench, OWNER, body, rejection};
-use penstock_flux::errno::{EINVAL, EISDIR, ENODATA, ENOENT, EOPNOTSUPP};
+use penstock_flux::errno::{EFBIG, EINVAL, EISDIR, ENODATA, ENOENT, EOPNOTSUPP};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -97,6 +97,68 @@ fn a_directory_stays_until_it_is_removed() {
     for key in ["a", "a.b", "a.d"] {
         assert_eq!(look_up(&mut bench, key, READDIR), Err(ENOENT), "{key}");
     }
+}
+
+#[test]
+fn a_directory_is_listed_without_the_keys_in_its_directories() {
+    let mut bench = Bench::new();
+    let keys: Vec<String> = (0..1000).map(|number| format!("a.b.c.{number}")).collect();
+    let ops: Vec<_> = keys.iter().map(|key| (key.as_str(), value("1"))).collect();
+    commit(&mut bench, &ops);
+    let others = [
+        ("a.b-1", value("1")),
+        ("a.b0", link("a")),
+        ("a.c", value("1")),
+    ];
+    commit(&mut bench, &others);
+    let expected = [
+        ("b", "dirref"),
+        ("b-1", "valref"),
+        ("b0", "symlink"),
+        ("c", "valref"),
+    ];
+    assert_eq!(list(&mut bench, "a"), named(&expected));
+    assert_eq!(list(&mut bench, "a.b"), named(&[("c", "dirref")]));
+    assert_eq!(list(&mut bench, "a.b.c").len(), 1000);
+}
+
+#[test]
+fn a_long_key_is_rejected() {
+    let mut bench = Bench::new();
+    let long = |length: usize| format!("a{}", ".a".repeat(length / 2));
+    let key = long(4094);
+    commit(&mut bench, &[(&key, value("1"))]);
+    assert_eq!(look_up(&mut bench, &key, 0), Ok(value("1")));
+    let key = long(4096);
+    assert_eq!(
+        commit(&mut bench, &[(&key, value("1"))])[0].errnum(),
+        EINVAL
+    );
+    assert_eq!(look_up(&mut bench, &key, 0), Err(EINVAL));
+    for prefix in ["job.0000.0000.0000.0001.", ""] {
+        let key = format!("{prefix}{key}");
+        let watch = json!({"key": key, "flags": WATCH_FULL});
+        let out = bench.stream("kvs-watch.lookup", &watch);
+        assert_eq!(out[0].errnum(), EINVAL);
+    }
+}
+
+#[test]
+fn a_directory_with_too_many_entries_is_not_listed() {
+    let mut bench = Bench::new();
+    let keys: Vec<String> = (0..20_001).map(|number| format!("many.{number}")).collect();
+    for keys in keys.chunks(5000) {
+        let ops: Vec<_> = keys.iter().map(|key| (key.as_str(), value("1"))).collect();
+        let out = commit(&mut bench, &ops);
+        assert_eq!(out[0].errnum(), 0);
+    }
+    assert_eq!(look_up(&mut bench, "many", READDIR), Err(EFBIG));
+    assert_eq!(
+        list(&mut bench, ""),
+        named(&[("job", "dirref"), ("many", "dirref")])
+    );
+    commit(&mut bench, &[("many.0", Value::Null)]);
+    assert_eq!(list(&mut bench, "many").len(), 20_000);
 }
 
 #[test]

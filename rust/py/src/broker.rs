@@ -20,6 +20,19 @@ use crate::wire::Batch;
 #[pyclass(module = "penstock._core")]
 struct Router(penstock_broker::Router);
 
+/// The limits of outstanding requests in a `penstock.config.Quota`; a negative number is unlimited.
+#[derive(FromPyObject)]
+struct RequestQuota {
+    owner_requests: i64,
+    owner_request_bytes: i64,
+    requests: i64,
+    request_bytes: i64,
+    watches: i64,
+    all_requests: i64,
+    all_request_bytes: i64,
+    all_watches: i64,
+}
+
 type Deliveries = Vec<(u32, Batch)>;
 
 fn deliveries(routed: Vec<penstock_broker::Delivery>) -> Deliveries {
@@ -146,25 +159,18 @@ impl Router {
         Ok(())
     }
 
-    /// Sets the limits of the owner's outstanding requests and of their bytes, of each guest's, of the streams among these,
-    /// and of the streams of all guests; a negative number is unlimited.
-    fn set_limits(
-        &mut self,
-        owner_requests: i64,
-        owner_request_bytes: i64,
-        requests: i64,
-        request_bytes: i64,
-        watches: i64,
-        all_watches: i64,
-    ) {
+    /// Sets the limits of outstanding requests: those of the table `penstock.quota`.
+    fn set_limits(&mut self, quota: RequestQuota) {
         let limit = |number: i64| u64::try_from(number).unwrap_or(u64::MAX);
         self.0.set_limits(Limits {
-            owner_requests: limit(owner_requests),
-            owner_request_bytes: limit(owner_request_bytes),
-            requests: limit(requests),
-            request_bytes: limit(request_bytes),
-            watches: limit(watches),
-            all_watches: limit(all_watches),
+            owner_requests: limit(quota.owner_requests),
+            owner_request_bytes: limit(quota.owner_request_bytes),
+            requests: limit(quota.requests),
+            request_bytes: limit(quota.request_bytes),
+            watches: limit(quota.watches),
+            all_requests: limit(quota.all_requests),
+            all_request_bytes: limit(quota.all_request_bytes),
+            all_watches: limit(quota.all_watches),
         });
     }
 
@@ -183,6 +189,8 @@ impl Router {
             ("requests", rejections.requests),
             ("request_bytes", rejections.request_bytes),
             ("watches", rejections.watches),
+            ("all_requests", rejections.all_requests),
+            ("all_request_bytes", rejections.all_request_bytes),
             ("all_watches", rejections.all_watches),
             ("forged_responses", rejections.forged_responses),
         ])

@@ -1,6 +1,7 @@
 //! One `SQLite` database: how it is opened, and the transaction that collects its writes.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,7 +34,10 @@ pub(crate) struct Database {
     open: bool,
     synchronous: Synchronous,
     old_log: OldLog,
+    /// That of the last commit.
     progress: Progress,
+    /// The greatest id of a job so far, those of the open transaction included.
+    greatest_id: JobId,
     /// The log at the beginning of the open transaction; `None` for a database in memory.
     log: Option<Log>,
     /// The files of the database; `None` for one in memory.
@@ -61,7 +65,15 @@ impl Database {
             return Self::open_without_counter(path, synchronous);
         }
         let counter = generation::counter_path(path);
-        let is_empty = path.metadata().map_or(true, |metadata| metadata.len() == 0);
+        let metadata = path.metadata().ok();
+        if metadata.as_ref().is_some_and(|found| found.nlink() > 1) {
+            return Err(Error::invalid(&format!(
+                "`{0}` has another name in the file system, as after an interrupted `penstock store restore`, which leaves \
+                 `{0}.before-N`\nhint: repeat that, or remove the other name",
+                path.display()
+            )));
+        }
+        let is_empty = metadata.is_none_or(|found| found.len() == 0);
         if is_empty && counter.exists() {
             return Err(Error::lost(&format!(
                 "`{}` is missing or empty, although `{}` counts its commits\n\
@@ -78,6 +90,7 @@ impl Database {
             database.warnings.extend(warning);
             let warning = database.progress.correct_greatest_id(&known);
             database.warnings.extend(warning);
+            database.greatest_id = database.progress.greatest_id;
             database.progress.durable = known.durable;
         } else {
             if database.progress.generation > 0 {
@@ -183,6 +196,7 @@ impl Database {
             open: false,
             synchronous,
             old_log: OldLog::Adopted,
+            greatest_id: progress.greatest_id,
             progress,
             log: None,
             files: None,
@@ -280,14 +294,19 @@ impl Database {
         self.warnings.push(warning.to_owned());
     }
 
-    /// The last commit, and the greatest id of a job so far.
+    /// The last commit, with the greatest id of a job until then.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
 
+    /// The greatest id of a job so far.
+    pub(crate) fn greatest_id(&self) -> JobId {
+        self.greatest_id
+    }
+
     /// Counts the id of a new job.
     pub(crate) fn count_id(&mut self, id: JobId) {
-        self.progress.greatest_id = self.progress.greatest_id.max(id);
+        self.greatest_id = self.greatest_id.max(id);
     }
 
     /// Makes every write since the last commit durable. Returns whether there were any.
@@ -300,7 +319,7 @@ impl Database {
             return Err(failure);
         }
         let generation = self.progress.generation + 1;
-        let greatest_id = key(self.progress.greatest_id);
+        let greatest_id = key(self.greatest_id);
         self.write(
             "cannot count the commit",
             "UPDATE store SET generation = ?, greatest_id = ?",
@@ -319,6 +338,7 @@ impl Database {
             self.check_commit(generation)?;
         }
         self.progress.generation = generation;
+        self.progress.greatest_id = self.greatest_id;
         self.record_commit()?;
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.follow_commit();

@@ -224,7 +224,7 @@ impl Store {
 
     /// The greatest id of a job so far, those of removed jobs included.
     pub fn greatest_id(&self) -> JobId {
-        self.database.progress().greatest_id
+        self.database.greatest_id()
     }
 
     /// Why the database has taken the place of another one, until [`forget_replaced`](Self::forget_replaced).

@@ -4,6 +4,8 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::{Error, Store};
 
+const REMOVE: &str = "cannot remove a submission";
+
 /// A submission with a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {
@@ -42,8 +44,30 @@ impl Store {
             .map_err(|source| Error::new("cannot read a submission", &source))
     }
 
-    /// Stores a submission, in the place of an older one with its token, and removes one or two that were stored before
-    /// `expired`: each call removes more than it adds.
+    /// The time of the oldest submission with a token.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn oldest_submission(&self) -> Result<Option<f64>, Error> {
+        self.database.read(
+            "cannot read a submission",
+            "SELECT time FROM submissions ORDER BY seq LIMIT 1",
+            [],
+        )
+    }
+
+    /// Removes the oldest submissions that were stored before `expired`, `max` at most.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn remove_expired_submissions(&mut self, expired: f64, max: u32) -> Result<(), Error> {
+        let is_expired = "time < ? AND seq < (SELECT min(seq) + ? FROM submissions)";
+        self.remove_submissions(REMOVE, is_expired, params![expired, max])
+    }
+
+    /// Stores a submission, in the place of an older one with its token.
     ///
     /// # Errors
     ///
@@ -54,16 +78,12 @@ impl Store {
         token: &str,
         time: f64,
         submission: &Submission,
-        expired: f64,
     ) -> Result<(), Error> {
-        let what = "cannot write a submission";
         let result = &submission.result;
-        let is_expired = "time < ? AND seq <= (SELECT min(seq) + 1 FROM submissions)";
-        self.remove_submissions(what, is_expired, [expired])?;
         let is_replaced = "userid = ? AND token = ?";
-        self.remove_submissions(what, is_replaced, params![userid, token])?;
+        self.remove_submissions(REMOVE, is_replaced, params![userid, token])?;
         self.database.write(
-            what,
+            "cannot write a submission",
             "INSERT INTO submissions(userid, token, time, digest, result) VALUES (?, ?, ?, ?, ?)",
             params![userid, token, time, submission.digest.cast_signed(), result],
         )?;

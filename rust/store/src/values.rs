@@ -31,10 +31,19 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn keys(&self, prefix: &str, max: usize) -> Result<Vec<String>, Error> {
+        self.keys_from(prefix, prefix, max)
+    }
+
+    /// The first keys from `first` on that begin with a prefix, as `first` does, or would. Reads one key more at most.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn keys_from(&self, prefix: &str, first: &str, max: usize) -> Result<Vec<String>, Error> {
         let read = || {
             let connection = self.database.connection();
             let mut statement = connection.prepare_cached(SELECT_FROM)?;
-            let keys = statement.query_map([prefix], |row| row.get(0))?;
+            let keys = statement.query_map([first], |row| row.get(0))?;
             let keys = keys.take_while(|key: &rusqlite::Result<String>| {
                 key.as_ref().map_or(true, |key| key.starts_with(prefix))
             });

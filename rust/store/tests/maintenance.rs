@@ -326,6 +326,62 @@ fn a_restored_backup_is_marked_and_its_ids_are_not_used_again() {
 }
 
 #[test]
+fn a_restoration_that_was_interrupted_keeps_all_of_the_database_before() {
+    let log = |path: &Path| PathBuf::from(format!("{}-wal", path.display()));
+    for interrupted_after in 0..4 {
+        let folder = Folder::new("interrupted");
+        let mut store = folder.open();
+        add_jobs(&mut store, 1..=3);
+        let backup = folder.0.join("backup.sqlite");
+        maintenance::back_up(&folder.database(), &backup).unwrap();
+        add_jobs(&mut store, 4..=9);
+        crash(store, &folder);
+        let database = folder.database();
+        assert!(log(&database).metadata().unwrap().len() > 0);
+        // The name is that of the first of all restorations.
+        let other = Folder::new("uninterrupted");
+        for file in ["jobs.sqlite", "jobs.sqlite-wal", "jobs.generation"] {
+            fs::copy(folder.0.join(file), other.0.join(file)).unwrap();
+        }
+        let whole = maintenance::restore(&other.database(), Some(&backup)).unwrap();
+        let old = folder.0.join(whole.old.unwrap().file_name().unwrap());
+
+        fs::hard_link(&database, &old).unwrap();
+        if interrupted_after > 0 {
+            fs::hard_link(log(&database), log(&old)).unwrap();
+        }
+        if interrupted_after > 1 {
+            fs::remove_file(log(&database)).unwrap();
+        }
+        let error = Store::open(&database, Synchronous::Full).unwrap_err();
+        assert!(error.to_string().contains("interrupted"), "{error}");
+        if interrupted_after > 2 {
+            fs::remove_file(&database).unwrap();
+        }
+        let replacement = maintenance::restore(&database, Some(&backup)).unwrap();
+        assert_eq!(replacement.old.is_none(), interrupted_after > 2);
+        assert_eq!(ids(&folder.open()), [1, 2, 3]);
+        let kept = Store::open_reader(&old).map(|store| ids(&store));
+        let kept = kept.unwrap_or_else(|error| panic!("{interrupted_after}: {error:?}"));
+        assert_eq!(kept.len(), 9, "{interrupted_after}");
+        assert_eq!(unfinished(&folder), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_greatest_id_of_a_failed_commit_is_not_that_of_the_last_one() {
+    let folder = Folder::new("greatest");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=3);
+    let spec = store.add_jobspec(1000, "{}").unwrap();
+    store.add_job(JobId::new(9), 1000, 1.5, spec).unwrap();
+    store.close();
+    let store = folder.open();
+    assert_eq!(store.warnings(), Vec::<String>::new());
+    assert_eq!(store.greatest_id(), JobId::new(3));
+}
+
+#[test]
 fn lost_commits_are_accepted_by_a_restoration_as_is() {
     let folder = Folder::new("as-is");
     drop(folder.open());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_elastic::{Account, Entry};
 use penstock_flux::pmix::{EventResponse, JobRequest};
-use penstock_flux::{RequestError, StreamCancelRequest};
+use penstock_flux::{RequestError, StreamCancelRequest, errno};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
@@ -15,6 +15,9 @@ use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
+
+/// The greatest number of streams of one job: each gets a response for each request of the job. Its PMIx server needs one.
+const MAX_STREAMS_PER_JOB: usize = 64;
 
 /// A `pmix.events` stream: requests that have ended, of one job.
 #[derive(Debug)]
@@ -83,6 +86,13 @@ impl Listeners {
     ) -> Handled {
         let JobRequest { id: name, .. } = request.payload()?;
         let job = job.id();
+        let streams = self.watches.iter().filter(|watch| watch.job == job);
+        if streams.count() >= MAX_STREAMS_PER_JOB {
+            let text = format!(
+                "job {job} has {MAX_STREAMS_PER_JOB} streams of ended requests: expected less"
+            );
+            return Err(RequestError::new(errno::EAGAIN, text));
+        }
         let is_over = cx.jobs.known(job)?.record.state() == State::Inactive;
         let watch = Watch {
             message: request.message.clone(),

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::elastic_state::ElasticRequest;
 use crate::event::Event;
 use crate::jobspecs::{self, Limited};
+use crate::quota;
 use crate::record::Record;
 use crate::spec::Checked;
 use crate::state::State;
@@ -73,9 +74,14 @@ pub(super) fn check_jobspec(
     jobspecs::check(cx, jobspec, userid, limited).map_err(out_of_resource)
 }
 
-/// Allots the id of a request job.
-pub(super) fn next_id(cx: &mut Context) -> Result<JobId, Denial> {
-    cx.next_id().map_err(out_of_resource)
+/// Allots the id of a request job of a job, if jobs are accepted and its user may have another one.
+pub(super) fn next_id(cx: &mut Context, job: JobId) -> Result<JobId, Denial> {
+    let userid = cx.jobs.record(job).map(Record::userid);
+    let accepted = cx.rejection.clone().map_or(Ok(()), Err);
+    accepted
+        .and_then(|()| quota::check_active(cx, userid.unwrap_or(cx.settings.owner), 1))
+        .and_then(|()| cx.next_id())
+        .map_err(out_of_resource)
 }
 
 /// Seconds until a job's expiration; 0 if it has none.

@@ -157,7 +157,7 @@ impl Submissions {
         } else {
             u32::try_from(demand.all_cpus()).unwrap_or(u32::MAX)
         };
-        let id = next_id(cx)?;
+        let id = next_id(cx, job)?;
         let entry = Entry {
             // Allotted by the submission, which is logged after it.
             alloc: Some(id),
@@ -340,7 +340,7 @@ impl Submissions {
         };
         let duration = time_left(cx, joins);
         let prepared = check_jobspec(cx, &next, duration);
-        let prepared = prepared.and_then(|checked| Ok((next_id(cx)?, checked)));
+        let prepared = prepared.and_then(|checked| Ok((next_id(cx, request.job)?, checked)));
         match prepared {
             Ok((id, checked)) => {
                 self.add(requests, cx, id, &next, checked);
@@ -411,7 +411,7 @@ impl Submissions {
             None => duration,
         };
         let prepared = check_jobspec(cx, &again, duration);
-        let prepared = prepared.and_then(|checked| Ok((next_id(cx)?, checked)));
+        let prepared = prepared.and_then(|checked| Ok((next_id(cx, again.job)?, checked)));
         let (id, checked) = match prepared {
             Ok(prepared) => prepared,
             Err(denial) => return requests.end(cx, key, &End::denied(denial)),

@@ -21,7 +21,7 @@ use super::results::{
     LEFT_OUT_BYTES, MAX_INDEPENDENT_SUBMISSIONS, MAX_JOBS_PER_REQUEST, MAX_REASONS_BYTES,
     REASON_LEFT_OUT, Results, StoredJobs, StoredResult, check_response,
 };
-use super::token::{ListDigest, TOKEN_LIFETIME_S, Token};
+use super::token::{ListDigest, Token};
 use crate::authorize;
 use crate::census::Census;
 use crate::context::Context;
@@ -808,7 +808,7 @@ impl Submission {
                 digest: *digest,
                 result: serde_json::to_string(&jobs).unwrap_or_default(),
             };
-            cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
+            cx.store_submission(*userid, name, &submission);
         }
         payload
     }

@@ -4,11 +4,8 @@ use penstock_flux::{RequestError, errno};
 use penstock_store::Submission as StoredSubmission;
 
 use super::results::{Accepted, StoredJobs};
-use crate::context::Context;
+use crate::context::{Context, TOKEN_LIFETIME_S};
 use crate::rpc::Request;
-
-/// The time for which a token names a submission, in seconds.
-pub(super) const TOKEN_LIFETIME_S: f64 = 24.0 * 3600.0;
 
 /// The greatest length of a token.
 const MAX_TOKEN_BYTES: usize = 64;

@@ -299,7 +299,7 @@ pub(crate) fn lookup(
             let val = TreeObject::Reference(Reference::DIRECTORY);
             return Ok(Reply::of(&ObjectResponse { val }));
         }
-        let val = Directory::new(entries(cx, &key));
+        let val = Directory::new(entries(cx, &key)?);
         return Ok(Reply::of(&DirectoryResponse { val }));
     }
     let is_other = flags & READLINK != 0;
@@ -361,6 +361,7 @@ const INVENTORY: &str = "resource.R";
 
 /// A key outside of `job` that can be written.
 fn site_key(key: &str) -> Result<String, RequestError> {
+    penstock_flux::kvs::check_key(key)?;
     let shown = key.escape_debug();
     let key = key.trim_matches('.');
     if key.is_empty() || key.split('.').any(str::is_empty) || key == "job" {
@@ -384,17 +385,19 @@ fn is_directory(cx: &Context, key: &PermittedKey) -> bool {
 }
 
 /// The entries of the directory that a key names.
-fn entries(cx: &Context, key: &PermittedKey) -> BTreeMap<String, TreeObject> {
+fn entries(cx: &Context, key: &PermittedKey) -> Result<BTreeMap<String, TreeObject>, RequestError> {
     match key {
-        PermittedKey::Document(job, name) => job_entries(cx, job.id(), name).unwrap_or_default(),
+        PermittedKey::Document(job, name) => {
+            Ok(job_entries(cx, job.id(), name).unwrap_or_default())
+        }
         PermittedKey::Site(key) => {
-            let mut entries = tree::entries(cx, key);
+            let mut entries = tree::entries(cx, key)?;
             if key.is_empty() {
                 let jobs = TreeObject::Reference(Reference::DIRECTORY);
                 entries.insert("job".to_owned(), jobs);
             }
             entries.extend(id_entries(cx, key));
-            entries
+            Ok(entries)
         }
     }
 }

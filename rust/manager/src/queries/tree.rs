@@ -5,10 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use penstock_flux::RequestError;
 use penstock_flux::kvs::{READLINK, Reference, Symlink, TREEOBJ, TreeObject};
+use penstock_flux::{RequestError, errno};
 
 use crate::context::Context;
+
+/// The greatest number of entries of a directory that is listed.
+const MAX_ENTRIES: usize = 20_000;
+
+/// Keys that are read at a time. Of a directory in the listed one only so many are read.
+const KEYS_PER_READ: usize = 64;
 
 /// The greatest number of links on the way to a key.
 const MAX_LINKS: usize = 10;
@@ -86,31 +92,59 @@ pub(super) fn is_directory(cx: &Context, key: &str) -> bool {
 }
 
 /// The entries of a directory; none if the key names none.
-pub(super) fn entries(cx: &Context, directory: &str) -> BTreeMap<String, TreeObject> {
+///
+/// # Errors
+///
+/// There are too many for one response.
+pub(super) fn entries(
+    cx: &Context,
+    directory: &str,
+) -> Result<BTreeMap<String, TreeObject>, RequestError> {
     let prefix = match directory {
         "" => String::new(),
         directory => directory_mark(directory),
     };
     let mut entries = BTreeMap::new();
-    for key in cx.read_store(|store| store.keys(&prefix, usize::MAX)) {
-        let rest = key.get(prefix.len()..).unwrap_or_default();
-        // The mark of a link at the directory's own key.
-        if rest == "." {
-            continue;
-        }
-        let (word, entry) = match rest.split_once('.') {
-            // Its own mark.
-            None if rest.is_empty() => continue,
-            None => (rest, TreeObject::Reference(Reference::VALUE)),
-            Some((word, ".")) => {
-                let target = link_target(cx, &format!("{prefix}{word}")).unwrap_or_default();
-                (word, TreeObject::Symlink(Symlink::new(target)))
+    let mut first = prefix.clone();
+    loop {
+        let keys = cx.read_store(|store| store.keys_from(&prefix, &first, KEYS_PER_READ));
+        let is_last = keys.len() < KEYS_PER_READ;
+        for key in keys {
+            // In a directory that is an entry already.
+            if key < first {
+                continue;
             }
-            Some((word, _)) => (word, TreeObject::Reference(Reference::DIRECTORY)),
-        };
-        entries.insert(word.to_owned(), entry);
+            first = format!("{key}\0");
+            let rest = key.get(prefix.len()..).unwrap_or_default();
+            // The mark of a link at the directory's own key.
+            if rest == "." {
+                continue;
+            }
+            let (word, entry) = match rest.split_once('.') {
+                // Its own mark.
+                None if rest.is_empty() => continue,
+                None => (rest, TreeObject::Reference(Reference::VALUE)),
+                Some((word, ".")) => {
+                    let target = link_target(cx, &format!("{prefix}{word}")).unwrap_or_default();
+                    (word, TreeObject::Symlink(Symlink::new(target)))
+                }
+                Some((word, _)) => {
+                    // '/' is the character after '.': the keys in this directory are before it.
+                    first = format!("{prefix}{word}/");
+                    (word, TreeObject::Reference(Reference::DIRECTORY))
+                }
+            };
+            entries.insert(word.to_owned(), entry);
+        }
+        if entries.len() > MAX_ENTRIES {
+            let text =
+                format!("`{directory}` has too many entries: expected at most {MAX_ENTRIES}");
+            return Err(RequestError::new(errno::EFBIG, text));
+        }
+        if is_last {
+            return Ok(entries);
+        }
     }
-    entries
 }
 
 /// Sets a value. A value in the place of a directory above, and what was at the key, are removed.

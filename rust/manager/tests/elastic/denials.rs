@@ -362,3 +362,72 @@ fn a_request_in_a_stopped_queue_says_so() {
         Value::Null
     );
 }
+
+#[test]
+fn a_guest_gets_no_job_for_a_request_beyond_its_limit_of_active_jobs() {
+    const GUEST: u32 = 7;
+    let mut settings = settings();
+    settings.guests = true;
+    settings.quota.active_jobs = 3;
+    let (mut bench, _) = start(settings);
+    let spec = crate::common::jobspec(&json!({"duration": 5000}));
+    let out = bench.request_as(
+        "guest",
+        GUEST,
+        "job-ingest.submit",
+        &json!({"jobspec": spec}),
+        0,
+    );
+    let job = body(&out[0])["id"].as_u64().unwrap();
+    give(&mut bench, job, "4-5");
+    bench.exec(job, "start", &json!({}));
+    let mut ask = |directive: &str| {
+        let call = call(job, directive, &json!([nodes(1)]));
+        bench.request_as("guest", GUEST, "pmix.alloc", &call, 0)
+    };
+    assert!(unanswered(&ask("new")));
+    assert!(unanswered(&ask("extend")));
+    for directive in ["new", "extend"] {
+        let (status, denied) = answer(&ask(directive));
+        assert_eq!(status, -29);
+        let reason = denied.to_string();
+        assert!(reason.contains("penstock.quota.active-jobs"), "{reason}");
+    }
+    // It can still return resources.
+    let release = call(job, "release", &json!([nodes(1)]));
+    let out = bench.request_as("guest", GUEST, "pmix.alloc", &release, 0);
+    assert_eq!(answer(&out).0, 0);
+}
+
+#[test]
+fn no_job_is_made_for_a_request_while_submissions_are_rejected() {
+    let (mut bench, job) = start(settings());
+    let full = penstock_flux::RequestError::new(28, "the disk is full");
+    bench.manager.set_rejection(Some(full));
+    for directive in ["new", "extend"] {
+        let (status, denied) = answer(&alloc(&mut bench, job, directive, &json!([nodes(1)])));
+        assert_eq!(status, -29);
+        assert!(denied.to_string().contains("the disk is full"), "{denied}");
+    }
+    bench.manager.set_rejection(None);
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([nodes(1)])
+    )));
+}
+
+#[test]
+fn the_streams_of_ended_requests_of_a_job_are_limited() {
+    let (mut bench, job) = start(settings());
+    for _ in 0..64 {
+        assert!(
+            bench
+                .stream("pmix.events", &json!({ "job": job }))
+                .is_empty()
+        );
+    }
+    let out = bench.stream("pmix.events", &json!({ "job": job }));
+    assert_eq!(out[0].errnum(), penstock_flux::errno::EAGAIN);
+}

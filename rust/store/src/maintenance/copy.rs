@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -266,35 +266,62 @@ fn prepare(new: &Path, known: &[Progress], reason: &str) -> Result<Progress, Err
     })
 }
 
-/// Renames the database at `path` with its log. Returns its new path.
+/// Keeps the database at `path` with its log under another name, which it returns, and removes all but the database: the new
+/// one takes its place. Whenever this is interrupted, a repetition keeps both files, too.
 fn keep_old(path: &Path, generation: u64) -> Result<Option<PathBuf>, Error> {
-    let wrap = |error| Error::file("cannot rename", path, &error);
-    if !path.exists() {
-        remove_database(path)?;
-        return Ok(None);
-    }
     let old = with_suffix(path, &format!(".before-{generation}"));
-    let (log, old_log) = (with_suffix(path, "-wal"), with_suffix(&old, "-wal"));
-    fs::rename(path, &old).map_err(wrap)?;
-    if log.exists() {
-        fs::rename(&log, &old_log).map_err(wrap)?;
+    let kept = keep(path, &old)?;
+    let log = with_suffix(path, "-wal");
+    // An empty one was made by a reader: the log may have been kept before.
+    if log.metadata().is_ok_and(|found| found.len() > 0) {
+        keep(&log, &with_suffix(&old, "-wal"))?;
     }
-    remove_database(path)?;
-    Ok(Some(old))
+    generation::sync_directory(path).map_err(|error| Error::file("cannot write", path, &error))?;
+    for suffix in ["-wal", "-shm", "-journal"] {
+        remove(&with_suffix(path, suffix))?;
+    }
+    Ok(kept.then_some(old))
+}
+
+/// Gives a file another name as well, in place of a file that has it. Returns whether there is the file.
+fn keep(path: &Path, name: &Path) -> Result<bool, Error> {
+    let unfinished = with_suffix(name, ".new");
+    remove(&unfinished)?;
+    let link = || match fs::hard_link(path, &unfinished) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        // A file system without links.
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::PERM | Errno::OPNOTSUPP)
+            ) =>
+        {
+            fs::rename(path, name).map(|()| true)
+        }
+        linked => linked
+            .and_then(|()| fs::rename(&unfinished, name))
+            .map(|()| true),
+    };
+    let is_kept = link().map_err(|error| Error::file("cannot rename", path, &error))?;
+    // A rename to another name of the same file does nothing.
+    remove(&unfinished)?;
+    Ok(is_kept)
 }
 
 /// Removes a database and the files that belong to it.
 pub(super) fn remove_database(path: &Path) -> Result<(), Error> {
-    for suffix in ["", "-wal", "-shm", "-journal"] {
-        let file = with_suffix(path, suffix);
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::file("cannot remove", &file, &error));
-            }
-            _ => {}
+    let mut suffixes = ["", "-wal", "-shm", "-journal"].into_iter();
+    suffixes.try_for_each(|suffix| remove(&with_suffix(path, suffix)))
+}
+
+/// Removes a file, if there is one.
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::file("cannot remove", path, &error))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A path with more characters at its end.
