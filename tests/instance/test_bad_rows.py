@@ -35,26 +35,30 @@ VALUES = {
     "text": "'garbage'",
     "greatest": "9223372036854775807",
     "infinite": "9e999",
+    "empty": "''",
+    "negative": "-1",
 }
 
 # Columns of texts or numbers of which any one may be right.
 FREE = {
     ("meta", "value"): ["greatest"],
-    ("submissions", "seq"): ["greatest"],
+    ("submissions", "seq"): ["greatest", "negative"],
     ("submissions", "token"): ["text", "greatest", "infinite"],
-    ("submissions", "digest"): ["greatest"],
-    ("submissions", "time"): ["greatest"],
+    ("submissions", "digest"): ["greatest", "negative"],
+    ("submissions", "time"): ["greatest", "negative"],
     ("submissions", "result"): ["text", "greatest", "infinite"],
-    ("inputs", "line"): ["text", "greatest", "infinite"],
+    ("inputs", "line"): ["text", "greatest", "infinite", "empty", "negative"],
     ("inputs", "seq"): ["greatest"],
-    ("kvs", "key"): ["text", "greatest", "infinite"],
-    ("kvs", "value"): ["bytes", "text"],
-    ("resource_events", "seq"): ["greatest"],
-    ("purged_jobs", "job"): ["greatest"],
-    ("ended_jobs", "seq"): ["greatest"],
-    ("ended_jobs", "first"): ["greatest"],
-    ("ended_jobs", "last"): ["greatest"],
+    ("kvs", "key"): ["text", "greatest", "infinite", "empty", "negative"],
+    ("kvs", "value"): ["bytes", "text", "empty"],
+    ("resource_events", "seq"): ["greatest", "negative"],
+    ("purged_jobs", "job"): ["greatest", "negative"],
+    ("ended_jobs", "seq"): ["greatest", "negative"],
+    ("ended_jobs", "first"): ["greatest", "negative"],
+    ("ended_jobs", "last"): ["greatest", "negative"],
     ("jobspecs", "id"): ["greatest"],
+    ("open_submissions", "first"): ["negative"],
+    ("common_events", "first"): ["negative"],
 }
 
 
@@ -182,6 +186,44 @@ def test_a_bad_value_in_any_column_costs_its_row(state, tmp_path, value):
         start_once(database)
         shutil.rmtree(copy)
     assert tried >= 20
+
+
+# Of the first and of the last row; `{id}` is the greatest id.
+EVENTS = [
+    ("events", "lines", "''"),
+    ("events", "lines", "'x'"),
+    ("common_events", "lines", "''"),
+    ("common_events", "last", "{id}"),
+    ("common_events", "last", "first - 1"),
+    ("common_events", "first", "-1"),
+    ("common_events", "step", "1e308"),
+]
+
+
+@pytest.mark.parametrize("order", ["ASC", "DESC"])
+@pytest.mark.parametrize(("table", "column", "value"), EVENTS)
+def test_a_damaged_row_of_events_costs_its_jobs_alone(
+    state, start, tmp_path, table, column, value, order
+):
+    shutil.copytree(state, tmp_path / "state")
+    named, key = ("job, job", "job, seq") if table == "events" else ("first, last", "seq, first")
+    with closing(sqlite3.connect(tmp_path / "state" / "jobs.sqlite")) as database:
+        jobs = {job for (job,) in database.execute("SELECT id FROM jobs")}
+        ordered = ", ".join(f"{name} {order}" for name in key.split(", "))
+        row = database.execute(
+            f"SELECT {named}, {key} FROM {table} ORDER BY {ordered} LIMIT 1"
+        ).fetchone()
+        first, last = row[:2]
+        value = value.format(id=max(jobs))
+        database.execute(f"UPDATE {table} SET {column} = {value} WHERE ({key}) = (?, ?)", row[2:])
+        database.commit()
+    with start(*NODES) as instance, Client(instance.uri, timeout=60) as client:
+        known = {row["id"] for row in client.job_rows(max_entries=0, constraint={})}
+        assert {job for job in jobs - known if not first <= job <= last} == set()
+        active = [row["id"] for row in client.job_rows(max_entries=0) if row["state"] != 64]
+        client.cancel(active)
+        assert len(list(client.wait_rows(active))) == len(active)
+        assert client.submit(from_command(["true"], environment={})) not in jobs
 
 
 def test_an_instance_starts_without_bad_rows_and_its_next_ids_are_new(state, start, tmp_path):

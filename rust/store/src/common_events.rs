@@ -326,10 +326,15 @@ impl<'a> CommonEvents<'a> {
 fn find(connection: &Connection, seq: i64, id: i64) -> rusqlite::Result<CursorPosition> {
     let mut statement = connection.prepare_cached(SELECT)?;
     let row = statement.query_row([seq, id], CommonRow::read).optional()?;
-    if let Some(row) = row {
-        return Ok(CursorPosition::Row(row));
-    }
     let mut statement = connection.prepare_cached(SELECT_NEXT)?;
     let next = statement.query_row([seq, id], |row| row.get::<_, Option<i64>>(0))?;
-    Ok(CursorPosition::Gap(next.unwrap_or(i64::MAX)))
+    let next = next.unwrap_or(i64::MAX);
+    Ok(match row {
+        // A range that is too long costs the jobs of no later row.
+        Some(row) => CursorPosition::Row(CommonRow {
+            last: row.last.min(next.saturating_sub(1)),
+            ..row
+        }),
+        None => CursorPosition::Gap(next),
+    })
 }

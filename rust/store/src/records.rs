@@ -236,10 +236,11 @@ impl Eventlog {
         let shared: Vec<_> = shared.filter(|(seq, _)| !is_own(*seq)).collect();
         let mut shared = shared.into_iter().peekable();
         let common = shared.next_if(|(seq, _)| *seq == 0).map(|(_, lines)| lines);
+        let is_whole = common.as_deref().is_none_or(|lines| lines.ends_with('\n'));
         let mut log = Self {
+            gap: (!is_whole).then_some(0),
             common,
             own: String::new(),
-            gap: None,
         };
         let mut count = count(log.common.as_deref().unwrap_or_default());
         for (seq, own) in own {
@@ -256,7 +257,8 @@ impl Eventlog {
 
     /// Adds the lines from the event `seq` on, after a number of events.
     fn add(&mut self, seq: i64, count: &mut usize, lines: Cow<'_, str>) {
-        if self.gap.is_none() && i64::try_from(*count) != Ok(seq) {
+        let is_whole = lines.ends_with('\n');
+        if self.gap.is_none() && (!is_whole || i64::try_from(*count) != Ok(seq)) {
             self.gap = Some(*count);
         }
         *count += self::count(&lines);
