@@ -14,7 +14,7 @@ import time
 from argparse import ArgumentTypeError
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from errno import EAGAIN, EHOSTUNREACH, ENOSYS
+from errno import EAGAIN, EHOSTUNREACH, ENOENT, ENOSYS
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import job_state, topic
@@ -233,7 +233,10 @@ class Attachment:
                         # Simulated execution, for example.
                         lost[job] = ENOSYS
                         following.discard(job)
-                    # Another error: nothing is retained, because the output went to a file.
+                    elif part.errno != ENOENT:
+                        text = f"{id_text(job)}: its output is not shown: {safe(str(part))}"
+                        print(f"penstock: {text}", file=sys.stderr)
+                    # Otherwise nothing is retained, because the output went to a file.
                 else:
                     lost = {job: errnum for job, errnum in lost.items() if job not in following}
                     break

@@ -99,6 +99,18 @@ def test_run_shows_nothing_where_nothing_is_kept(job, fake, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_run_tells_why_it_shows_no_output(job, fake, capfd):
+    job(over())
+    fake.methods["job-exec.output"] = lambda request: [
+        request.respond(errnum=errno.EAGAIN, errtext="too many \x1b[31mrequests")
+    ]
+    assert main(["run", "x"]) == 0
+    shown = capfd.readouterr().err
+    assert "its output is not shown: " in shown
+    assert "requests" in shown
+    assert "\x1b" not in shown
+
+
 def test_the_first_interrupt_cancels_and_the_second_exits(job, fake):
     job(over())
     fake.methods["job-exec.output"] = fake.methods["job-list.wait"] = lambda _request: []

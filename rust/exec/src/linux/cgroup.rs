@@ -11,7 +11,7 @@ use std::rc::Rc;
 use rustix::event::epoll;
 use rustix::fs::{Access, Mode, OFlags, access, getxattr, open};
 
-use super::directory::Directory;
+use super::directory::{Directory, write_private};
 use super::event_source::EventSource;
 use super::{procfs, syscalls};
 use crate::Error;
@@ -358,7 +358,7 @@ fn open_base(place: &CgroupPlace, directory: &Directory) -> io::Result<Cgroups<H
     };
     let cgroups = Cgroups::open(hierarchy, &place)?;
     if place.earlier.as_deref() != Some(cgroups.base()) {
-        fs::write(&record, cgroups.base())?;
+        write_private(&record, cgroups.base().as_bytes())?;
     }
     Ok(cgroups)
 }

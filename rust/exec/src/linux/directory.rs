@@ -390,6 +390,13 @@ fn open_folder(path: &Path, flags: OFlags) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
+/// Writes a file that its user alone can read.
+pub(crate) fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file =
+        private(OpenOptions::new().write(true).create(true).truncate(true)).open(path)?;
+    file.write_all(contents)
+}
+
 fn private(options: &mut OpenOptions) -> OpenOptions {
     options.mode(0o600).clone()
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::broker::log;
-use super::directory;
+use super::directory::{self, write_private};
 use super::output_usage::free_bytes;
 use crate::service::{OutputPlace, Stream, retained_file};
 use crate::types::JobId;
@@ -156,7 +156,7 @@ fn update(
 
 fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     let new = file.with_extension("new");
-    fs::write(&new, contents)?;
+    write_private(&new, contents)?;
     fs::rename(new, file)
 }
 

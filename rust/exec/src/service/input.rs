@@ -109,6 +109,12 @@ impl Service {
                 let text = "offset: expected at most the number of bytes written before";
                 RequestError::invalid(text)
             }
+            libc::EAGAIN => {
+                let text = format!(
+                    "job {job} takes no input now: its tasks have not read the input before, or the reaper is not connected"
+                );
+                RequestError::new(errno::EAGAIN, text)
+            }
             _ => not_running(job),
         };
         let response = Message::error_to(&request, error.errnum, &error.text);
