@@ -31,8 +31,11 @@ GUEST, OTHER = 54321, 54322
 ECHO = {"text": "x"}
 WATCH = "job-info.eventlog-watch"
 LOOKUP = "job-info.lookup"
+OUTPUT = "job-exec.output"
 # A job that ends at once.
 INSTANT = from_command(["true"], environment={}, cwd="/", setattr={"exec.test.run_duration": "0s"})
+# The options of an instance that executes jobs.
+REAL = ("--nodes=1", "--cores=1", "--oversubscribe")
 # Requests, more than the buffers of a connection hold.
 FLOOD = 20_000
 
@@ -335,6 +338,62 @@ def test_watches_of_a_guest_and_of_all_guests_are_limited(site):
                 pass
             other.send(WATCH, theirs, tag=3, flags=STREAMING)
             assert other.receive(1)[0].errnum == 0
+
+
+def test_output_of_a_pending_job_takes_one_wait_however_many_follow_it(site):
+    with (
+        site("", *REAL) as instance,
+        Client(instance.uri, timeout=60) as owner,
+        guest(instance) as user,
+    ):
+
+        def waits() -> int:
+            return owner.stats("job-manager")["outstanding"]["waits"]
+
+        job = user.submit(from_command(["true"], environment={}, cwd="/"), urgency=0)
+        raw, leaving = RawClient(instance), RawClient(instance)
+        for tag in range(1, 6):
+            for each in (raw, leaving):
+                each.send(OUTPUT, {"id": job, "follow": True}, tag=tag, flags=STREAMING)
+        while owner.stats("job-exec")["followers"] < 10 or not waits():
+            pass
+        assert waits() == 1
+        for tag in range(1, 6):
+            raw.send(f"{OUTPUT}-cancel", {"matchtag": tag}, tag=tag + 5)
+        ended = [message.errnum for message in raw.receive(10)]
+        assert sorted(ended) == [0] * 5 + [errno.ENODATA] * 5
+        assert waits() == 1
+        leaving.socket.close()
+        while waits():
+            pass
+        # By way of the job manager.
+        raw.send(WATCH, {"id": job, "path": "guest.output", "flags": 0}, tag=20, flags=STREAMING)
+        while not waits():
+            pass
+        raw.send(f"{WATCH}-cancel", {"matchtag": 20}, tag=21)
+        while waits():
+            pass
+        assert owner.stats("job-exec")["followers"] == 0
+
+
+def test_output_is_not_followed_for_clients_that_have_left(site):
+    with (
+        site("", *REAL) as instance,
+        Client(instance.uri, timeout=60) as owner,
+        guest(instance) as user,
+    ):
+        job = user.submit(from_command(["true"], environment={}, cwd="/"), urgency=0)
+        for _ in range(20):
+            raw = RawClient(instance)
+            for tag in range(1, 101):
+                raw.send(OUTPUT, {"id": job, "follow": True}, tag=tag, flags=STREAMING)
+            raw.socket.close()
+        while guests_of(owner)["connections"] > 1:
+            pass
+        # The job manager responds to lookups before the last request.
+        for service in ("job-exec", "job-manager", "job-exec"):
+            stats = owner.stats(service)
+        assert stats["followers"] == 0
 
 
 def test_memos_of_a_guest_and_of_all_guests_are_limited(site):

@@ -1,13 +1,13 @@
 //! Streams of retained output: responses to `<service>.output` requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::RequestError;
 use penstock_flux::errno::EIO;
 use penstock_flux::exec::{OutputRequest, OutputResponse};
-use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_wire::Message;
 
 use super::effect::{Chunk, Effect, ReaderId, Stream};
@@ -83,6 +83,10 @@ struct Reader {
 pub(super) struct Followers {
     requests: BTreeMap<FollowerId, Follower>,
     readers: BTreeMap<ReaderId, Reader>,
+    /// The requests that wait for [`StartOrEnd`](Wait::StartOrEnd), by job.
+    awaiting: BTreeMap<JobId, BTreeSet<FollowerId>>,
+    /// Jobs that have left `awaiting`; some may be there again.
+    no_longer_awaited: Vec<JobId>,
     /// The number of the last follower or reader.
     last_id: u64,
     /// When idle readers look again, if that is scheduled.
@@ -92,6 +96,18 @@ pub(super) struct Followers {
 impl Followers {
     pub(super) fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Whether a request waits for the start or end of a job that the service does not have.
+    pub(super) fn is_awaited(&self, job: JobId) -> bool {
+        self.awaiting.contains_key(&job)
+    }
+
+    /// The jobs that no request waits for any longer, among those that some have waited for.
+    pub(super) fn take_no_longer_awaited(&mut self) -> Vec<JobId> {
+        let jobs = mem::take(&mut self.no_longer_awaited);
+        let unawaited = jobs.into_iter().filter(|job| !self.is_awaited(*job));
+        unawaited.collect()
     }
 
     /// Begins to answer a request.
@@ -138,6 +154,7 @@ impl Followers {
 
     /// Begins to read all streams of a request.
     fn read_all(&mut self, id: FollowerId, read_limit: ReadLimit, effects: &mut Vec<Effect>) {
+        self.end_wait(id);
         let Some(follower) = self.requests.get_mut(&id) else {
             return;
         };
@@ -166,6 +183,20 @@ impl Followers {
         }
     }
 
+    /// Records that a request no longer waits for a job that the service does not have.
+    fn end_wait(&mut self, id: FollowerId) {
+        let Some(job) = self.requests.get(&id).map(|follower| follower.job) else {
+            return;
+        };
+        if let Some(waiting) = self.awaiting.get_mut(&job)
+            && waiting.remove(&id)
+            && waiting.is_empty()
+        {
+            self.awaiting.remove(&job);
+            self.no_longer_awaited.push(job);
+        }
+    }
+
     /// Wakes the requests that wait for the start of a job, or for the end of one that never starts.
     pub(super) fn record_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
         let waiting = self.requests.iter();
@@ -175,6 +206,19 @@ impl Followers {
         let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
             self.read_all(id, ReadLimit::Whole, effects);
+        }
+    }
+
+    /// Rejects the requests that wait for a job that the service does not have: its end cannot be awaited.
+    pub(super) fn reject_waiting(
+        &mut self,
+        job: JobId,
+        error: &RequestError,
+        messages: &mut Vec<Message>,
+    ) {
+        let waiting = self.awaiting.get(&job).cloned().unwrap_or_default();
+        for id in waiting {
+            self.end(id, error, messages);
         }
     }
 
@@ -302,6 +346,7 @@ impl Followers {
             self.end(id, &RequestError::end_of_stream(), messages);
         } else if follower.is_following {
             follower.wait = Wait::StartOrEnd;
+            self.awaiting.entry(job).or_default().insert(id);
             return Some(job);
         } else {
             let text = format!("no output of job {job} is retained");
@@ -318,6 +363,7 @@ impl Followers {
     }
 
     fn remove(&mut self, id: FollowerId) -> Option<Follower> {
+        self.end_wait(id);
         let follower = self.requests.remove(&id)?;
         for reader in &follower.readers {
             self.readers.remove(reader);
@@ -325,26 +371,20 @@ impl Followers {
         Some(follower)
     }
 
-    /// Serves `output-cancel`: ends a stream of the same requester.
+    /// Ends the streams of these requests.
     pub(super) fn cancel(
         &mut self,
-        request: &Message,
+        is_meant: impl Fn(&Message) -> bool,
         messages: &mut Vec<Message>,
-    ) -> Result<(), RequestError> {
-        let StreamCancelRequest { matchtag } = request.read_request()?;
-        let is_of_requester = |follower: &Follower| {
-            follower.request.matchtag == matchtag && follower.request.origin() == request.origin()
-        };
-        for id in self.ids(is_of_requester) {
+    ) {
+        for id in self.ids(|follower| is_meant(&follower.request)) {
             self.end(id, &RequestError::end_of_stream(), messages);
         }
-        Ok(())
     }
 
-    /// Ends the streams of a requester that has disconnected.
-    pub(super) fn disconnect(&mut self, request: &Message) {
-        let is_of_requester = |follower: &Follower| follower.request.origin() == request.origin();
-        for id in self.ids(is_of_requester) {
+    /// Forgets these requests, whose client has disconnected.
+    pub(super) fn disconnect(&mut self, is_meant: impl Fn(&Message) -> bool) {
+        for id in self.ids(|follower| is_meant(&follower.request)) {
             self.remove(id);
         }
     }

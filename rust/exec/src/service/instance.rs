@@ -47,6 +47,8 @@ impl Service {
         self.released.clear();
         self.acknowledgement = Acknowledgement::None;
         self.followers.clear();
+        self.end_waits.clear();
+        self.output_lookups.clear();
         for (id, job) in &mut self.jobs {
             job.outstanding_start = None;
             job.plan = None;
@@ -58,10 +60,12 @@ impl Service {
     /// The request that a response is to; it stays outstanding if another response may follow.
     pub(super) fn take_outstanding(&mut self, response: &Message) -> Option<Outstanding> {
         let tag = response.matchtag;
-        if let Some(Outstanding::PmixServer(id)) = self.outstanding.get(&tag)
-            && response.errnum() == 0
-        {
-            return Some(Outstanding::PmixServer(*id));
+        if response.errnum() == 0 {
+            match self.outstanding.get(&tag) {
+                Some(Outstanding::PmixServer(id)) => return Some(Outstanding::PmixServer(*id)),
+                Some(Outstanding::End(id)) => return Some(Outstanding::End(*id)),
+                _ => {}
+            }
         }
         self.matchtags.release(tag);
         self.outstanding.remove(&tag)

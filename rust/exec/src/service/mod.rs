@@ -191,13 +191,10 @@ impl Service {
                 self.acknowledgement = Acknowledgement::None;
                 self.forget(jobs);
             }
-            Outstanding::OutputUser(request) => self.handle_output_user(&request, response),
+            Outstanding::OutputUser => self.handle_output_user(response),
             Outstanding::Lookup(id) => self.handle_lookup(id, response),
             Outstanding::PmixServer(id) => self.handle_pmix_response(id, response),
-            Outstanding::End(id) => {
-                self.followers.record_job_start(id, &mut self.effects);
-                self.followers.record_job_end(id);
-            }
+            Outstanding::End(id) => self.handle_end(id, response),
         }
     }
 
@@ -225,7 +222,7 @@ impl Service {
     fn serve(&mut self, request: &Message) -> Result<Reply, RequestError> {
         use topic::exec_method as method;
         match request.method() {
-            topic::DISCONNECT => self.followers.disconnect(request),
+            topic::DISCONNECT => self.disconnect_client(request),
             method::START => self.start(request),
             method::OUTPUT if request.credentials().is_owner() => self.follow(request)?,
             method::OUTPUT => self.look_up_output_user(request)?,
@@ -246,7 +243,7 @@ impl Service {
             method::REPLACED => self.end_replaced_jobs(request)?,
             method::SHRINK => self.shrink(request)?,
             method::CONFIG_RELOAD => self.reload_settings(request)?,
-            method::OUTPUT_CANCEL => self.followers.cancel(request, &mut self.messages)?,
+            method::OUTPUT_CANCEL => self.cancel_output(request)?,
             topic::PING => return request.echo().map(Reply::Payload),
             topic::STATS_GET => return Ok(Reply::Payload(self.stats().to_payload())),
             _ => return Err(RequestError::unknown_method(request.topic())),
@@ -341,6 +338,7 @@ impl Service {
         }
         self.request_output_usage(now);
         self.request_acknowledgement(now);
+        self.cancel_unneeded_waits();
         if let Some(at) = self.followers.take_poll_time(now) {
             self.timers.add_poll(at);
         }

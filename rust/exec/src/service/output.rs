@@ -1,9 +1,9 @@
 //! Retained output: requests for it, and its limit.
 
-use penstock_flux::errno::EPERM;
+use penstock_flux::errno::{EHOSTUNREACH, ENODATA, ENOENT, EPERM};
 use penstock_flux::exec::OutputRequest;
 use penstock_flux::job_list::{ListIdRequest, UserResponse, WaitRequest};
-use penstock_flux::{RequestError, topic};
+use penstock_flux::{RequestError, StreamCancelRequest, flags, topic};
 use penstock_wire::Message;
 
 use super::effect::Chunk;
@@ -94,26 +94,100 @@ impl Service {
             .take_output_chunk(reader, chunk, messages, effects)
         {
             // The job has no output yet: it may start later, or never.
-            let wait = WaitRequest { ids: vec![unknown] };
+            self.await_end(unknown);
+        }
+    }
+
+    /// Requests the end of a job that is not here, once for all that follow its output.
+    fn await_end(&mut self, id: JobId) {
+        if !self.end_waits.contains_key(&id) {
+            let wait = WaitRequest { ids: vec![id] };
             let wait = Message::request(topic::job_list::WAIT, "").with_payload(&wait);
-            self.send(wait.streaming(), Outstanding::End(unknown));
+            let matchtag = self.send(wait.streaming(), Outstanding::End(id));
+            self.end_waits.insert(id, matchtag);
+        }
+    }
+
+    /// Handles a response to the request for the end of a job: its row, or the end of the stream.
+    pub(super) fn handle_end(&mut self, id: JobId, response: &Message) {
+        // The end of a stream whose row has come, or that was cancelled.
+        if self.end_waits.get(&id) != Some(&response.matchtag) {
+            return;
+        }
+        self.end_waits.remove(&id);
+        if [0, ENODATA, ENOENT].contains(&response.errnum()) {
+            self.followers.record_job_start(id, &mut self.effects);
+            self.followers.record_job_end(id);
+            return;
+        }
+        let text = response.error_text().unwrap_or_default();
+        // As if this service were lost: clients request the output again.
+        let error = RequestError::new(EHOSTUNREACH, format!("{}: {text}", response.topic()));
+        self.followers
+            .reject_waiting(id, &error, &mut self.messages);
+    }
+
+    /// Cancels the requests for the ends of jobs whose output is no longer followed, or that are here now.
+    pub(super) fn cancel_unneeded_waits(&mut self) {
+        for id in self.followers.take_no_longer_awaited() {
+            if let Some(matchtag) = self.end_waits.remove(&id) {
+                let cancel = StreamCancelRequest { matchtag };
+                let cancel =
+                    Message::request(topic::job_list::WAIT_CANCEL, "").with_payload(&cancel);
+                let flags = cancel.flags | flags::NORESPONSE;
+                self.messages.push(cancel.with_flags(flags));
+            }
         }
     }
 
     /// Requests the user of the job whose output a guest requests.
     pub(super) fn look_up_output_user(&mut self, request: &Message) -> Result<(), RequestError> {
+        request.require_streaming()?;
         let output: OutputRequest<'_> = request.read_request()?;
         let lookup = ListIdRequest {
             id: output.id,
             attrs: vec!["userid".into()],
         };
         let lookup = Message::request(topic::job_list::LIST_ID, "").with_payload(&lookup);
-        self.send(lookup, Outstanding::OutputUser(Box::new(request.clone())));
+        let matchtag = self.send(lookup, Outstanding::OutputUser);
+        self.output_lookups.insert(matchtag, request.clone());
         Ok(())
     }
 
+    /// Serves `output-cancel`: ends a stream of the same requester.
+    pub(super) fn cancel_output(&mut self, request: &Message) -> Result<(), RequestError> {
+        let cancel: StreamCancelRequest = request.read_request()?;
+        let is_meant = |other: &Message| {
+            other.matchtag == cancel.matchtag && other.origin() == request.origin()
+        };
+        self.output_lookups.retain(|_, other| {
+            let is_withdrawn = is_meant(other);
+            if is_withdrawn {
+                self.messages.push(Message::error_to(other, ENODATA, ""));
+            }
+            !is_withdrawn
+        });
+        self.followers.cancel(is_meant, &mut self.messages);
+        Ok(())
+    }
+
+    /// Forgets the requests of a client that has disconnected. The reaper carries out those that it has, without a response.
+    pub(super) fn disconnect_client(&mut self, notice: &Message) {
+        let is_of_client = |request: &Message| request.origin() == notice.origin();
+        self.output_lookups
+            .retain(|_, request| !is_of_client(request));
+        self.forwarded
+            .retain(|_, (request, _)| !is_of_client(request));
+        self.followers.disconnect(is_of_client);
+    }
+
     /// Answers a guest's request for output if the job is the guest's.
-    pub(super) fn handle_output_user(&mut self, request: &Message, response: &Message) {
+    pub(super) fn handle_output_user(&mut self, response: &Message) {
+        // Its client may have left meanwhile.
+        let Some(request) = self.output_lookups.remove(&response.matchtag) else {
+            return;
+        };
+        let request = &request;
         let result = match response.read::<UserResponse>() {
             _ if response.errnum() != 0 => {
                 let text = response.error_text().unwrap_or_default();

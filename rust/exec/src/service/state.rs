@@ -78,9 +78,9 @@ pub(super) enum Outstanding {
     Acknowledgement(Vec<JobId>),
     /// R of a job.
     Lookup(JobId),
-    /// The user of the job whose output this request of a guest is for.
-    OutputUser(Box<Message>),
-    /// The end of a job that is not here, but whose output is followed.
+    /// The user of the job whose output a guest has requested.
+    OutputUser,
+    /// The end of a job that is not here, but whose output is followed, streaming.
     End(JobId),
     /// The PMIx server of a job, streaming.
     PmixServer(JobId),
@@ -113,6 +113,10 @@ pub struct Service {
     /// Jobs that may have a next step.
     pub(super) changed: BTreeSet<JobId>,
     pub(super) followers: Followers,
+    /// The matchtags of the requests for the ends of jobs that are not here, but whose output is followed.
+    pub(super) end_waits: BTreeMap<JobId, u32>,
+    /// The requests of guests for output, by the matchtag of the request for the job's user.
+    pub(super) output_lookups: BTreeMap<u32, Message>,
     pub(super) output_usage: OutputUsage,
     /// Released jobs whose release is not acknowledged, and for which no barrier has been sent.
     pub(super) released: Vec<JobId>,
@@ -174,6 +178,8 @@ impl Service {
             clock: f64::NEG_INFINITY,
             changed: BTreeSet::new(),
             followers: Followers::default(),
+            end_waits: BTreeMap::new(),
+            output_lookups: BTreeMap::new(),
             output_usage: OutputUsage::default(),
             released: Vec::new(),
             acknowledgement: Acknowledgement::None,
@@ -191,11 +197,12 @@ impl Service {
         }
     }
 
-    /// Sends a request to the instance.
-    pub(super) fn send(&mut self, request: Message, outstanding: Outstanding) {
+    /// Sends a request to the instance. Returns its matchtag.
+    pub(super) fn send(&mut self, request: Message, outstanding: Outstanding) -> u32 {
         let tag = self.matchtags.allot();
         self.outstanding.insert(tag, outstanding);
         self.messages.push(request.with_matchtag(tag));
+        tag
     }
 
     /// Sends a request to the reaper. Returns its id.

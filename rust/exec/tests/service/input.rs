@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use penstock_exec::protocol::{Input, Relay, WindowSize};
 use penstock_exec::{JobId, SpawnFailure, Step, TaskId, TaskRank};
-use penstock_flux::errno;
+use penstock_flux::{errno, flags};
 use serde_json::{Value, json};
 
 use crate::job_manager::{jobspec, resources, with_options};
@@ -103,6 +103,22 @@ fn responses(world: &mut World) -> Vec<u32> {
 fn write(world: &mut World, offset: u64, data: &str, end: bool) -> Vec<u32> {
     let input = json!({"id": 1, "writer": 5, "offset": offset, "data": data, "end": end});
     send(world, "job-exec.input", &input)
+}
+
+#[test]
+fn input_of_a_client_that_has_left_is_not_acknowledged() {
+    let mut world = with_reader();
+    world.kernel.inputs.entry(TASK).or_default().room = 2;
+    assert!(write(&mut world, 0, "b25l", false).is_empty());
+    let notice = World::request("job-exec.disconnect", &json!({}));
+    let flags = notice.flags | flags::NORESPONSE;
+    world.service_mut().handle(&notice.with_flags(flags));
+    world.kernel.inputs.entry(TASK).or_default().room = 100;
+    let reaper = world.reaper.as_mut().expect("it runs");
+    reaper.write_input(TASK.job, &mut world.kernel);
+    world.run_reaper();
+    assert!(responses(&mut world).is_empty());
+    assert_eq!(world.kernel.inputs[&TASK].got, b"one");
 }
 
 #[test]

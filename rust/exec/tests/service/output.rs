@@ -4,11 +4,15 @@ use std::ffi::CString;
 
 use penstock_exec::JobId;
 use penstock_exec::protocol::{Output, TaskSpec};
-use penstock_flux::flags;
+use penstock_flux::{errno, flags, role};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 use crate::job_manager::{jobspec, resources};
-use crate::world::{World, exited};
+use crate::world::{OWNER, World, exited, submit};
+
+/// A user whose requests for output are looked up first.
+const GUEST: u32 = 4000;
 
 #[test]
 fn output_templates_are_filled_in() {
@@ -106,4 +110,187 @@ fn output_is_followed_to_the_end_of_its_job() {
         json!(penstock_flux::errno::ENODATA),
     ];
     assert_eq!(texts[1..], rest);
+}
+
+/// A request of a client, whose connection has this name.
+fn request_of(client: &str, method: &str, payload: &Value) -> Message {
+    let mut request = Message::request(&format!("job-exec.{method}"), &payload.to_string());
+    request.userid = OWNER;
+    request.rolemask = role::OWNER;
+    request.push_route(client.as_bytes());
+    request.push_route(b"broker");
+    request
+}
+
+fn following(client: &str, matchtag: u32) -> Message {
+    let request = request_of(client, "output", &json!({"id": 1, "follow": true}));
+    request.with_matchtag(matchtag).streaming()
+}
+
+fn cancelling(client: &str, matchtag: u32) -> Message {
+    request_of(client, "output-cancel", &json!({"matchtag": matchtag}))
+}
+
+fn disconnecting(client: &str) -> Message {
+    let request = request_of(client, "disconnect", &json!({}));
+    let flags = request.flags | flags::NORESPONSE;
+    request.with_flags(flags)
+}
+
+fn as_guest(mut request: Message) -> Message {
+    request.userid = GUEST;
+    request.rolemask = role::USER;
+    request
+}
+
+/// Handles messages, and takes what the service sends.
+fn handle(world: &mut World, messages: &[Message]) -> Vec<Message> {
+    for message in messages {
+        world.service_mut().handle(message);
+        world.run_service();
+    }
+    world.run_service();
+    world.to_manager.drain(..).collect()
+}
+
+/// Lets idle readers look again, and takes what the service sends.
+fn poll(world: &mut World) -> Vec<Message> {
+    let now = world.now + 1.0;
+    world.service_mut().advance(now);
+    handle(world, &[])
+}
+
+fn described(messages: &[Message]) -> Vec<String> {
+    let text = |message: &Message| match message.kind {
+        MessageType::Response => {
+            let client = String::from_utf8_lossy(message.origin().unwrap_or_default());
+            format!("{client} {} {}", message.matchtag, message.errnum())
+        }
+        _ => message.topic().to_owned(),
+    };
+    messages.iter().map(text).collect()
+}
+
+fn ended(request: &Message, errnum: u32, text: &str) -> Message {
+    Message::error_to(request, errnum, text)
+}
+
+fn followers(world: &mut World) -> Value {
+    let request = request_of("other", "stats-get", &json!({}));
+    let responses = handle(world, &[request]);
+    let stats: Value = responses[0].read().expect("JSON");
+    stats["followers"].clone()
+}
+
+/// The response to the request for the user of a job: it is the guest's.
+fn user_response(lookup: &Message) -> Message {
+    assert_eq!(lookup.topic(), "job-list.list-id");
+    let payload = json!({"job": {"userid": GUEST}}).to_string();
+    Message::response_to(lookup, 0, Some(Message::json_payload(&payload)))
+}
+
+#[test]
+fn the_followers_of_a_job_share_one_wait_that_ends_with_the_last() {
+    let mut world = World::new();
+    let first = handle(&mut world, &[following("one", 7)]);
+    assert_eq!(described(&first), ["job-list.wait"]);
+    let wait = &first[0];
+    let more = [following("one", 8), following("two", 7)];
+    assert!(handle(&mut world, &more).is_empty());
+
+    // Some are left.
+    let responses = handle(&mut world, &[cancelling("one", 7)]);
+    assert_eq!(described(&responses), ["one 7 61", "one 0 0"]);
+    assert!(handle(&mut world, &[disconnecting("one")]).is_empty());
+
+    let cancelled = handle(&mut world, &[disconnecting("two")]);
+    assert_eq!(described(&cancelled), ["job-list.wait-cancel"]);
+    assert!(cancelled[0].is_noresponse());
+    let payload: Value = cancelled[0].read().expect("JSON");
+    assert_eq!(payload, json!({"matchtag": wait.matchtag}));
+
+    // Another follower has another wait, which the end of the first one leaves.
+    let again = handle(&mut world, &[following("one", 9)]);
+    assert_eq!(described(&again), ["job-list.wait"]);
+    assert_ne!(again[0].matchtag, wait.matchtag);
+    let late = handle(&mut world, &[ended(wait, errno::ENODATA, "")]);
+    assert!(late.is_empty(), "{late:?}");
+    assert!(handle(&mut world, &[ended(&again[0], errno::ENODATA, "")]).is_empty());
+    assert_eq!(described(&poll(&mut world)), ["one 9 61"]);
+    assert_eq!(followers(&mut world), 0);
+}
+
+#[test]
+fn a_wait_ends_when_its_job_starts() {
+    let mut world = World::new();
+    let sent = handle(&mut world, &[following("one", 7)]);
+    assert_eq!(described(&sent), ["job-list.wait"]);
+    submit(&mut world, 1, 1);
+    world.run_service();
+    while world.deliver_to_service() || world.deliver_to_reaper() || world.deliver_from_reaper() {}
+    let sent: Vec<_> = world.to_manager.drain(..).collect();
+    let topics = described(&sent);
+    assert!(
+        topics.iter().any(|topic| topic == "job-list.wait-cancel"),
+        "{topics:?}"
+    );
+    assert_eq!(followers(&mut world), 1);
+}
+
+#[test]
+fn followers_get_the_error_of_a_wait_that_is_rejected() {
+    let mut world = World::new();
+    let sent = handle(&mut world, &[following("one", 7)]);
+    let rejected = ended(&sent[0], errno::EAGAIN, "too many requests");
+    let responses = handle(&mut world, &[rejected]);
+    assert_eq!(described(&responses), ["one 7 113"]);
+    let text = responses[0].error_text().expect("text");
+    assert_eq!(text, "job-list.wait: too many requests");
+    // The next follower waits again.
+    let again = handle(&mut world, &[following("one", 7)]);
+    assert_eq!(described(&again), ["job-list.wait"]);
+}
+
+#[test]
+fn the_rows_of_a_wait_are_followed_by_its_end() {
+    let mut world = World::new();
+    let sent = handle(&mut world, &[following("one", 7)]);
+    let row = Message::response_to(&sent[0], 0, Some(Message::json_payload(r#"{"jobs": []}"#)));
+    assert!(handle(&mut world, &[row]).is_empty());
+    assert_eq!(described(&poll(&mut world)), ["one 7 61"]);
+    assert!(handle(&mut world, &[ended(&sent[0], errno::ENODATA, "")]).is_empty());
+    assert_eq!(followers(&mut world), 0);
+}
+
+#[test]
+fn a_client_that_leaves_withdraws_what_is_looked_up_for_it() {
+    let mut world = World::with_running_job();
+    world.to_manager.clear();
+    let lookups = handle(
+        &mut world,
+        &[
+            as_guest(following("one", 7)),
+            as_guest(following("one", 8)),
+            as_guest(following("two", 7)),
+        ],
+    );
+    let lookup = "job-list.list-id";
+    assert_eq!(described(&lookups), [lookup, lookup, lookup]);
+    let cancelled = handle(&mut world, &[as_guest(cancelling("one", 7))]);
+    assert_eq!(described(&cancelled), ["one 7 61", "one 0 0"]);
+    assert!(handle(&mut world, &[as_guest(disconnecting("two"))]).is_empty());
+    let found: Vec<_> = lookups.iter().map(user_response).collect();
+    assert!(handle(&mut world, &found).is_empty());
+    // Only the one that is left follows the output.
+    assert_eq!(followers(&mut world), 1);
+    assert!(handle(&mut world, &[disconnecting("one")]).is_empty());
+    assert_eq!(followers(&mut world), 0);
+}
+
+#[test]
+fn a_guests_request_that_cannot_follow_is_not_looked_up() {
+    let mut world = World::new();
+    let request = as_guest(request_of("one", "output", &json!({"id": 1})));
+    let responses = handle(&mut world, &[request.with_matchtag(7)]);
+    assert_eq!(described(&responses), ["one 7 71"]);
 }

@@ -208,6 +208,7 @@ impl World {
             }
             "job-list.wait" => {}
             topic if topic.starts_with("pmix-exec.") => self.serve_pmix(message),
+            _ if message.is_noresponse() => {}
             _ => self
                 .to_service
                 .push_back(Message::response_to(message, 0, None)),
