@@ -536,6 +536,45 @@ fn the_log_of_standard_input_has_what_clients_have_written() {
 }
 
 #[test]
+fn input_after_one_that_is_rejected_is_that_of_another_writer() {
+    let mut bench = bench();
+    let id = bench.running(&json!({}));
+    let topic = format!("job-shell.{id}.stdin");
+    let data = json!({"stream": "stdin", "rank": "all", "data": "x"});
+    let mut write = |errnum| {
+        let out = bench.request(&topic, &data);
+        let request = named(&out, "job-exec.input").clone();
+        bench.send(match errnum {
+            0 => Message::response_to(&request, 0, None),
+            errnum => Message::error_to(&request, errnum, ""),
+        });
+        let sent = body(&request);
+        (sent["writer"].clone(), sent["offset"].clone())
+    };
+    let first = write(0);
+    let second = write(EAGAIN);
+    assert_eq!((&second.0, second.1), (&first.0, json!(1)));
+    let third = write(0);
+    assert_ne!(third.0, first.0);
+    assert_eq!(third.1, json!(0));
+    assert_eq!(write(0), (third.0, json!(1)));
+}
+
+#[test]
+fn input_that_is_acknowledged_after_the_end_of_the_job_is_not_retained() {
+    let mut bench = bench();
+    let id = bench.running(&json!({}));
+    let topic = format!("job-shell.{id}.stdin");
+    let data = json!({"stream": "stdin", "rank": "all", "data": "late"});
+    let out = bench.request(&topic, &data);
+    let request = named(&out, "job-exec.input").clone();
+    bench.end(id, 0);
+    let out = bench.send(Message::response_to(&request, 0, None));
+    assert_eq!((out[0].topic(), out[0].errnum()), (topic.as_str(), 0));
+    assert_eq!(names(&watch(&mut bench, id, "guest.input")), ["header"]);
+}
+
+#[test]
 fn standard_input_beyond_the_limit_is_written_but_not_retained() {
     let mut bench = bench();
     let id = bench.running(&json!({}));

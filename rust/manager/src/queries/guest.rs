@@ -281,11 +281,12 @@ struct InputRelay {
 #[derive(Debug)]
 enum Relay {
     Output(Box<OutputRelay>),
-    Input(u64),
+    /// For the input relay of this number, to one task or to all.
+    Input(u64, Option<u32>),
 }
 
-/// A client that writes to the standard input of a job: of one task, or of all.
-type Writer = (Vec<u8>, JobId, Option<u32>);
+/// A client that writes to the standard input of one task of a job, or of all.
+type Writer = (Vec<u8>, Option<u32>);
 
 /// The position of bytes in what a writer writes.
 #[derive(Clone, Copy, Debug)]
@@ -301,8 +302,8 @@ pub(crate) struct Relays {
     /// The requests by matchtag.
     by_matchtag: HashMap<u32, Relay>,
     inputs: BTreeMap<u64, InputRelay>,
-    /// The position at which each writer continues.
-    writers: BTreeMap<Writer, InputPosition>,
+    /// The position at which each writer to a running job continues.
+    writers: BTreeMap<JobId, BTreeMap<Writer, InputPosition>>,
     input_logs: InputLogs,
     lookup_bytes: LookupBytes,
     last_number: u64,
@@ -426,9 +427,9 @@ impl Relays {
                 let is_last = relay.take_response(cx, response);
                 is_last || relay.count(cx, &mut self.lookup_bytes, response.matchtag)
             }
-            Some(Relay::Input(number)) => {
-                let number = *number;
-                input = self.take_input_response(cx, number, response);
+            Some(Relay::Input(number, task)) => {
+                let (number, task) = (*number, *task);
+                input = self.take_input_response(cx, number, task, response);
                 true
             }
             None => false,
@@ -443,6 +444,7 @@ impl Relays {
     /// Forgets the standard input of a job that has ended.
     pub(crate) fn end_input(&mut self, id: JobId) {
         self.input_logs.remove(id);
+        self.writers.remove(&id);
     }
 
     /// `job-info.eventlog-watch-cancel`: ends a stream of output. Returns whether the request names one.
@@ -466,7 +468,10 @@ impl Relays {
     /// Ends the requests for a client that has disconnected.
     pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
         self.take_outputs(cx, |relay| relay.request.origin() == Some(origin));
-        self.writers.retain(|(route, ..), _| route != origin);
+        self.writers.retain(|_, writers| {
+            writers.retain(|(route, _), _| route != origin);
+            !writers.is_empty()
+        });
     }
 
     /// Removes requests for output, and cancels them.
@@ -527,7 +532,7 @@ impl Relays {
         let number = self.last_number;
         let outstanding = tasks.len();
         for task in tasks {
-            let position = self.advance_writer(cx, (origin.clone(), id, task), bytes.len());
+            let position = self.advance_writer(cx, id, (origin.clone(), task), bytes.len());
             let payload = InputRequest {
                 id,
                 writer: position.writer,
@@ -538,7 +543,8 @@ impl Relays {
             };
             let matchtag = cx.next_matchtag();
             cx.send(rpc::request(&method, &payload).with_matchtag(matchtag));
-            self.by_matchtag.insert(matchtag, Relay::Input(number));
+            self.by_matchtag
+                .insert(matchtag, Relay::Input(number, task));
         }
         let relay = InputRelay {
             request: request.message.header(),
@@ -559,17 +565,34 @@ impl Relays {
     }
 
     /// Counts the bytes of a writer. Returns the position of the first one.
-    fn advance_writer(&mut self, cx: &Context, writer: Writer, bytes: usize) -> InputPosition {
+    fn advance_writer(
+        &mut self,
+        cx: &Context,
+        id: JobId,
+        writer: Writer,
+        bytes: usize,
+    ) -> InputPosition {
         self.last_number += 1;
         let first = InputPosition {
             // Unlike those of the writers before a restart.
             writer: cx.now.to_bits().wrapping_add(self.last_number),
             offset: 0,
         };
-        let next = self.writers.entry(writer).or_insert(first);
+        let writers = self.writers.entry(id).or_default();
+        let next = writers.entry(writer).or_insert(first);
         let position = *next;
         next.offset += bytes as u64;
         position
+    }
+
+    /// Forgets a writer whose input was rejected: its next input is that of another writer.
+    fn remove_writer(&mut self, id: JobId, writer: &Writer) {
+        if let Some(writers) = self.writers.get_mut(&id) {
+            writers.remove(writer);
+            if writers.is_empty() {
+                self.writers.remove(&id);
+            }
+        }
     }
 
     /// Handles a response to a request for input. Returns the events that the log of the job's input has got.
@@ -577,11 +600,17 @@ impl Relays {
         &mut self,
         cx: &mut Context,
         number: u64,
+        task: Option<u32>,
         response: &Message,
     ) -> Option<(JobId, Vec<Event>)> {
+        let errnum = response.errnum();
+        if errnum != 0 {
+            let relay = self.inputs.get(&number)?;
+            let origin = relay.request.origin().unwrap_or_default().to_vec();
+            self.remove_writer(relay.id, &(origin, task));
+        }
         let relay = self.inputs.get_mut(&number)?;
         relay.outstanding -= 1;
-        let errnum = response.errnum();
         // The data of a task that has closed its input is discarded.
         if ![0, EPIPE].contains(&errnum) && relay.error.is_none() {
             let text = response.error_text().unwrap_or_default().into_owned();
@@ -600,7 +629,14 @@ impl Relays {
         let InputRelay {
             id, data, ntasks, ..
         } = relay;
-        let events = self.input_logs.append(cx, id, data, ntasks);
+        // The job may have ended before this response, and its log with it.
+        let record = cx.jobs.record(id);
+        let is_active = record.is_some_and(|record| record.state() != State::Inactive);
+        let events = if is_active {
+            self.input_logs.append(cx, id, data, ntasks)
+        } else {
+            Vec::new()
+        };
         cx.respond_with(&relay.request, &EmptyResponse {});
         Some((id, events))
     }
@@ -826,4 +862,38 @@ fn check_copies(topic: &str, bytes: usize, tasks: usize) -> Result<(), RequestEr
 
 fn not_accepted(id: JobId) -> RequestError {
     RequestError::new(ENOSYS, format!("job {id} does not take standard input now"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{add_allocated_job, context};
+    use crate::queries::Queries;
+    use crate::settings::Settings;
+
+    #[test]
+    fn writers_are_forgotten_with_their_job_and_their_client() {
+        let mut cx = context(Settings::default());
+        let (id, other) = (add_allocated_job(&mut cx), add_allocated_job(&mut cx));
+        let mut queries = Queries::default();
+        for (id, client, task) in [
+            (id, "one", None),
+            (id, "one", Some(0)),
+            (id, "two", None),
+            (other, "two", None),
+        ] {
+            let writer = (client.as_bytes().to_vec(), task);
+            queries.relays.advance_writer(&cx, id, writer, 1);
+        }
+        let writers = |queries: &Queries| -> usize {
+            queries.relays.writers.values().map(BTreeMap::len).sum()
+        };
+        queries.disconnect(&mut cx, b"one");
+        assert_eq!(writers(&queries), 2);
+        let clean = Event::new(cx.now, eventlog::CLEAN);
+        queries.send_event(&mut cx, id, &clean);
+        assert_eq!(writers(&queries), 1);
+        queries.disconnect(&mut cx, b"two");
+        assert!(queries.relays.writers.is_empty());
+    }
 }
