@@ -423,7 +423,9 @@ class Quota:
         reload=True,
     )
     owner_requests: Count = key(
-        Count(1_000_000), "maximum number of outstanding requests of the owner", reload=True
+        Count(1_000_000),
+        "maximum number of outstanding requests of the owner; those of services do not count",
+        reload=True,
     )
     owner_request_bytes: Count = key(
         Count(256 << 20), "maximum size of the payloads of these requests", reload=True

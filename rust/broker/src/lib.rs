@@ -29,8 +29,8 @@ pub type PeerId = u32;
 /// The most subscriptions of one peer.
 const MAX_SUBSCRIPTIONS: usize = 1000;
 
-/// The greatest length of the payload of a guest's request without a response to a service outside of the daemon, in bytes: that
-/// of a cancellation is shorter.
+/// The greatest length of the payload of a guest's request without a response to a service outside of the daemon, and of any that
+/// the limits of outstanding requests let pass, in bytes: that of a cancellation is shorter.
 const MAX_NOTICE_BYTES: usize = 4096;
 
 #[derive(Debug)]
@@ -595,18 +595,23 @@ impl Router {
         peer.is_some_and(|peer| peer.location == Location::Outside && !peer.credentials.is_owner())
     }
 
-    /// Counts a request of a client. Returns the error if it exceeds a limit.
+    /// Counts a request of a client. Returns the error if it exceeds a limit. The requests of services are due to those of
+    /// clients, and a short one without a response is not outstanding: a cancellation makes room.
     fn count(&mut self, from: PeerId, request: &Message) -> Option<String> {
         let peer = self.peers.get(&from)?;
-        if peer.location == Location::Inside {
+        let is_service = self.services.values().any(|owner| *owner == from);
+        if peer.location == Location::Inside || is_service {
             return None;
         }
         let credentials = peer.credentials;
-        let bytes = request.payload.as_deref().map_or(0, <[u8]>::len) as u64;
+        let bytes = request.payload.as_deref().map_or(0, <[u8]>::len);
+        if request.is_noresponse() && bytes <= MAX_NOTICE_BYTES {
+            return None;
+        }
         let is_watch = request.is_streaming() && !request.is_noresponse();
         let added = Load {
             requests: 1,
-            bytes,
+            bytes: bytes as u64,
             watches: u64::from(is_watch && !credentials.is_owner()),
         };
         if let Some(excess) = self.excess(credentials, added) {

@@ -631,6 +631,62 @@ fn the_outstanding_requests_of_the_owner_have_limits_of_their_own() {
 }
 
 #[test]
+fn the_requests_of_services_do_not_count_as_the_owners() {
+    let mut router = router();
+    router.add_remote_peer(4, "execution", OWNER);
+    router.set_limits(Limits {
+        owner_requests: 1,
+        owner_request_bytes: 10,
+        ..Limits::default()
+    });
+    let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
+    let errnum = |router: &mut Router, peer, tag| {
+        let (_, message) = one(router.route(peer, vec![request(tag)]));
+        message.errnum()
+    };
+    assert_eq!(errnum(&mut router, 4, 1), 0);
+    assert_eq!(errnum(&mut router, 4, 2), errno::EAGAIN);
+    // From now on they are sent because of other clients, whose own requests are counted.
+    router.add_service("exec", 4).unwrap();
+    for tag in 2..10 {
+        assert_eq!(errnum(&mut router, 4, tag), 0);
+    }
+    assert_eq!(errnum(&mut router, 1, 1), errno::EAGAIN);
+    router.remove_service("exec", 4).unwrap();
+    assert_eq!(errnum(&mut router, 4, 10), errno::EAGAIN);
+    // The end of its connection ends the one that was counted.
+    router.remove_peer(4);
+    assert_eq!(errnum(&mut router, 1, 1), 0);
+    router.remove_peer(1);
+    assert!(router.loads.is_empty());
+}
+
+#[test]
+fn a_cancellation_without_a_response_passes_at_the_limit_of_outstanding_requests() {
+    for peer in [1, 3] {
+        let mut router = router();
+        router.set_limits(Limits {
+            owner_requests: 1,
+            requests: 1,
+            owner_request_bytes: 2,
+            request_bytes: 2,
+            ..Limits::default()
+        });
+        let stream = Message::request("echo.hello", "{}").with_matchtag(1);
+        router.route(peer, vec![stream.streaming()]);
+        let request = |payload: &str| {
+            let cancel = Message::request("echo.hello-cancel", payload);
+            let flags = cancel.flags | NORESPONSE;
+            cancel.with_flags(flags)
+        };
+        let (receiver, _) = one(router.route(peer, vec![request(r#"{"matchtag":1}"#)]));
+        assert_eq!(receiver, 2);
+        let long = "x".repeat(MAX_NOTICE_BYTES + 1);
+        assert!(router.route(peer, vec![request(&long)]).is_empty());
+    }
+}
+
+#[test]
 fn the_outstanding_requests_of_a_guest_are_limited() {
     let mut router = router();
     router.add_remote_peer(4, "second", GUEST);
