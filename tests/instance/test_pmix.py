@@ -164,11 +164,14 @@ def test_the_requests_of_a_server_are_those_of_its_job(tmp_path, server):
         "array": [errno.EPROTO, "pmix.alloc: expected an object, found an array"],
         "event": [0, {"id": "A"}],
     }
-    assert requests == [
+    *sent, cancelled = requests
+    assert sent == [
         ("pmix.alloc", {"directive": 1, "job": 5}, False),
         ("pmix.query", {"job": 5}, False),
         ("pmix.events", {"job": 5}, True),
     ]
+    # The stream ends with the connection to the server.
+    assert cancelled[0] == "pmix.events-cancel"
     expected = {"size": 1, "local": [0], "nodes": ["localhost"], "ranks_per_node": [[0]]}
     assert {key: start[key] for key in expected} == expected
 
@@ -287,6 +290,34 @@ def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
                 await link.close()
         assert reason == "the job's PMIx server leaves too many messages unread"
         theirs.close()
+
+    trio.run(main)
+
+
+def test_streams_of_a_server_are_limited():
+    sent = []
+
+    @contextmanager
+    def record(call):
+        sent.append(call.topic)
+        with unanswered(call) as receive:
+            yield receive
+
+    async def main():
+        ours, theirs = (
+            trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
+        )
+        link = pmix.Link(1, ours, record, unpaced, lambda *_why: None)
+        async with theirs, trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            for tag in range(pmix.MAX_STREAMS + 1):
+                stream = Message.request("pmix.events", {}, matchtag=tag + 1, flags=STREAMING)
+                await theirs.send_all(stream.encode())
+            (rejected,) = Decoder().feed(await theirs.receive_some(1 << 16))
+            assert (rejected.matchtag, rejected.errnum) == (pmix.MAX_STREAMS + 1, errno.ENOSPC)
+            assert rejected.error_text == "16 streams of the job are open"
+            assert sent == ["pmix.events"] * pmix.MAX_STREAMS
+            await link.close()
 
     trio.run(main)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from penstock._core import Message
-from penstock.client.outstanding import Outstanding
+from penstock.client.outstanding import Outstanding, cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,14 +65,17 @@ class InternalClient:
 
     @contextmanager
     def responses(self, call: AnyCall[Any]) -> Iterator[trio.MemoryReceiveChannel[Message]]:
-        """Sends a request; the responses come by the channel."""
+        """Sends a request; the responses come by the channel. A stream is cancelled at the end."""
         send, receive = trio.open_memory_channel[Message](float("inf"))
         request = self._outstanding.request(send.send_nowait, call)
         try:
             self._broker.post_messages(self._peer, [request])
             yield receive
         finally:
-            self._outstanding.leave(request.matchtag)
+            left = self._outstanding.leave(request.matchtag)
+            cancel = cancellation(call.topic, request.matchtag) if call.streaming else None
+            if left is not None and cancel is not None:
+                self._broker.post_messages(self._peer, [cancel])
 
     def deliver(self, batch: Batch) -> None:
         """Reads responses."""

@@ -51,6 +51,8 @@ MIN_CONNECT_INTERVAL_S, MAX_CONNECT_INTERVAL_S = 0.002, 0.1
 PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 # For each job.
 MAX_OUTSTANDING_REQUESTS = 10_000
+# Of these: each gets a message for each request that ends. A server needs one.
+MAX_STREAMS = 16
 # Messages that a server has not read: while there are more, none is read from it. With more than
 # the latter the connection ends.
 MAX_UNSENT_MESSAGES = 1_000
@@ -235,6 +237,7 @@ class Link:
         # Requests to the server, and the number of its own that are outstanding.
         self._requests: Outstanding[Callable[[Message], None]] = Outstanding()
         self._outstanding = 0
+        self._streams = 0
         # Whether a ping is outstanding.
         self._pinged = False
 
@@ -373,11 +376,13 @@ class Link:
         elif message.kind == "request" and message.topic == topic.pmix.ABORT:
             self._abort(message)
         elif message.kind == "request" and message.topic in TOPICS:
-            if self._outstanding < MAX_OUTSTANDING_REQUESTS:
-                self._forward(message, nursery)
-            else:
+            if self._outstanding >= MAX_OUTSTANDING_REQUESTS:
                 text = f"{MAX_OUTSTANDING_REQUESTS} requests of the job are outstanding"
                 self._reject(message, errno.ENOSPC, text)
+            elif message.streaming and self._streams >= MAX_STREAMS:
+                self._reject(message, errno.ENOSPC, f"{MAX_STREAMS} streams of the job are open")
+            else:
+                self._forward(message, nursery)
         elif message.kind == "request":
             self._reject(message, errno.ENOSYS, f"unknown method `{message.topic}`")
 
@@ -406,6 +411,7 @@ class Link:
             sending = self._send_request(make(request.topic or "", payload))
             responses = stack.enter_context(sending)
             self._outstanding += 1
+            self._streams += request.streaming
             nursery.start_soon(self._forward_responses, request, responses, stack.pop_all())
         return None
 
@@ -424,6 +430,7 @@ class Link:
                         return
         finally:
             self._outstanding -= 1
+            self._streams -= request.streaming
 
 
 def _relay(request: Message, response: Message) -> Message:
