@@ -402,7 +402,11 @@ impl Body {
                 Err(at) => ids.insert(at, id),
             },
             Self::Runs(runs) => {
-                let at = runs.partition_point(|run| run.hi < id);
+                // The lowest id of a pool of free ids is taken and returned again and again: then no search is needed.
+                let at = match runs.first() {
+                    Some(first) if id <= first.hi => 0,
+                    _ => runs.partition_point(|run| run.hi < id),
+                };
                 let (before, after) = runs.split_at_mut(at);
                 let before = before.last_mut().filter(|run| run.hi + 1 == id);
                 match (before, after.first_mut()) {

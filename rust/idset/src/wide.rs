@@ -12,6 +12,8 @@
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod common;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
+mod lookup;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod merge;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod runs;
@@ -144,9 +146,19 @@ pub(crate) fn select(op: Op, ids: &[u16], words: &[u64]) -> Vec<u16> {
     kept
 }
 
+/// Writes the ids of [`select`], and returns how many.
+fn select_into(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize {
+    #[cfg(all(feature = "std", target_arch = "x86_64"))]
+    if Level::current() == Level::Avx512 {
+        // SAFETY: the processor has what the function was compiled for.
+        return unsafe { lookup::select(op, ids, words, place) };
+    }
+    select_into_narrow(op, ids, words, place)
+}
+
 by_level! {
-    /// Writes the ids of [`select`], and returns how many.
-    fn select_into(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize = select_any
+    /// [`select_into`] without AVX-512.
+    fn select_into_narrow(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize = select_any
 }
 
 by_level! {
@@ -411,6 +423,18 @@ mod tests {
                 let mut words = [word; CHUNK_WORDS];
                 combine_runs(op, &mut words[..len], &runs);
                 prop_assert_eq!(&words[..len], &expected[..len], "{:?}", op);
+            }
+        }
+
+        #[test]
+        fn ids_are_looked_up_in_bitmaps_of_any_length(
+            ids in ids(), words in vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 0..=CHUNK_WORDS),
+        ) {
+            let has = |id: u16| words.get(usize::from(id) / 64).is_some_and(|word| word >> (id % 64) & 1 == 1);
+            let ids: Vec<u16> = ids.into_iter().collect();
+            for op in [Op::Intersection, Op::Difference] {
+                let kept = ids.iter().copied().filter(|&id| op.keeps(true, has(id)));
+                prop_assert_eq!(select(op, &ids, &words), kept.collect::<Vec<_>>(), "{:?}", op);
             }
         }
 

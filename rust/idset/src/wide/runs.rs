@@ -33,20 +33,19 @@ impl Masks {
         }
     }
 
-    /// Returns a bit for each run that continues behind its second word.
+    /// Returns a bit for each run that continues behind its second word. There are at most [`RUNS`] runs.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2")]
-    fn fill(&mut self, runs: &[Run; RUNS]) -> u64 {
+    fn fill(&mut self, blocks: &[[Run; LANES]]) -> u64 {
         const { assert!(size_of::<Run>() == size_of::<u32>()) };
         let numbers = |number| _mm256_set1_epi32(number);
         let all = _mm512_set1_epi64(-1);
-        let (blocks, _) = runs.as_chunks::<LANES>();
         let (words, _) = self.words.as_chunks_mut::<LANES>();
         let (first, _) = self.first.as_chunks_mut::<LANES>();
         let (second, _) = self.second.as_chunks_mut::<LANES>();
         let places = words.iter_mut().zip(first).zip(second);
-        let mut longer = 0;
-        for ((at, runs), ((words, first), second)) in (0..).step_by(LANES).zip(blocks).zip(places) {
+        let (mut longer, mut at) = (0, 0_u32);
+        for (runs, ((words, first), second)) in blocks.iter().zip(places) {
             // SAFETY: eight runs are as long as the vector.
             let runs = unsafe { _mm256_loadu_si256(runs.as_ptr().cast()) };
             // The first id of a run is the lower half of 32 bits.
@@ -68,7 +67,9 @@ impl Masks {
                 _mm512_storeu_si512(first.as_mut_ptr().cast(), begin);
                 _mm512_storeu_si512(second.as_mut_ptr().cast(), end);
             }
-            longer |= u64::from(is_longer) << at;
+            // Below 64, as the masks of at most eight blocks are written.
+            longer |= u64::from(is_longer).wrapping_shl(at);
+            at = at.wrapping_add(u8::BITS);
         }
         longer
     }
@@ -84,34 +85,64 @@ pub(super) fn combine(op: Op, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
     }
 }
 
-/// In four places in turn: neighbours are often in one word, whose change has to wait for the change before. A mask of zero
+/// Changes the words of as many runs at once as there are masks for, then of whole blocks, then one by one. A mask of zero
 /// must change nothing.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2")]
 fn change(words: &mut [u64; CHUNK_WORDS], runs: &[Run], change: impl Fn(&mut u64, u64) + Copy) {
     let mut masks = Masks::new();
-    let (blocks, rest) = runs.as_chunks::<RUNS>();
-    for runs in blocks {
-        let mut longer = masks.fill(runs);
-        for at in 0..RUNS / PLACES {
-            for place in 0..PLACES {
-                let at = at + place * (RUNS / PLACES);
-                let word = masks.words[at] as usize;
-                change(&mut words[word % CHUNK_WORDS], masks.first[at]);
-                // Nothing, if the first word is the last one of the chunk.
-                change(&mut words[(word + 1) % CHUNK_WORDS], masks.second[at]);
-            }
-        }
-        while longer != 0 {
-            let run = runs[longer.trailing_zeros() as usize % RUNS];
-            if let Some(behind) = behind_second_word(run) {
-                behind.change(words, change);
-            }
-            longer &= longer - 1;
+    let (whole, rest) = runs.as_chunks::<RUNS>();
+    for runs in whole {
+        let (blocks, _) = runs.as_chunks();
+        let longer = masks.fill(blocks);
+        change_masks(words, &masks, RUNS / PLACES, change);
+        change_longer(words, runs, longer, change);
+    }
+    let (blocks, last) = rest.as_chunks();
+    if !blocks.is_empty() {
+        let longer = masks.fill(blocks);
+        change_masks(words, &masks, blocks.len() * (LANES / PLACES), change);
+        change_longer(words, rest, longer, change);
+    }
+    for run in last {
+        run.change(words, change);
+    }
+}
+
+/// `quarter` masks in each of four places in turn: neighbours are often in one word, whose change has to wait for the change
+/// before.
+#[inline(always)]
+fn change_masks(
+    words: &mut [u64; CHUNK_WORDS],
+    masks: &Masks,
+    quarter: usize,
+    change: impl Fn(&mut u64, u64) + Copy,
+) {
+    for at in 0..quarter {
+        for place in 0..PLACES {
+            let at = at + place * quarter;
+            let word = masks.words[at] as usize;
+            change(&mut words[word % CHUNK_WORDS], masks.first[at]);
+            // Nothing, if the first word is the last one of the chunk.
+            change(&mut words[(word + 1) % CHUNK_WORDS], masks.second[at]);
         }
     }
-    for run in rest {
-        run.change(words, change);
+}
+
+/// The words behind the second one of each run that has a bit in `longer`.
+#[inline(always)]
+fn change_longer(
+    words: &mut [u64; CHUNK_WORDS],
+    runs: &[Run],
+    mut longer: u64,
+    change: impl Fn(&mut u64, u64) + Copy,
+) {
+    while longer != 0 {
+        let run = runs[longer.trailing_zeros() as usize];
+        if let Some(behind) = behind_second_word(run) {
+            behind.change(words, change);
+        }
+        longer &= longer - 1;
     }
 }
 
