@@ -43,6 +43,7 @@ mod piece;
 mod product;
 #[cfg(feature = "serde")]
 mod serde;
+mod slicer;
 mod sort;
 mod stem;
 mod text;
@@ -51,6 +52,7 @@ pub use error::Error;
 pub use iter::Iter;
 pub use list::Hostlist;
 pub use parse::Mended;
+pub use slicer::Slicer;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use crate::error::{Limit, MAX_LEN, MAX_SUFFIXED_HOSTS};
 use crate::index::Finder;
 use crate::iter::Iter;
 use crate::name::check_name;
+use crate::slicer::Slicer;
 use crate::stem::{Number, Parts, Stem, Stems};
 
 /// An ordered list of host names, repeats kept.
@@ -40,7 +41,7 @@ fn suffixed(entry: &Entry) -> usize {
 }
 
 /// The number of entries that end no later than a position. It is optimized for few entries.
-fn reach(entries: &[Entry], end: usize) -> usize {
+pub(crate) fn reach(entries: &[Entry], end: usize) -> usize {
     let mut near = 4;
     while entries.get(near).is_some_and(|entry| entry.end <= end) {
         near *= 2;
@@ -387,13 +388,24 @@ impl Hostlist {
     #[must_use]
     pub fn slices(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
         let (mut parts, mut start) = (Self::new(), 0);
+        let mut slicer = self.slicer();
         for range in ranges {
             // Overlapping ranges could make the list too long.
             let range = range.start.max(start)..range.end;
             start = start.max(range.end);
-            self.copy_range(range, &mut parts);
+            slicer.copy(range, &mut parts);
         }
         parts
+    }
+
+    /// Returns a copier of several parts to other lists.
+    pub fn slicer(&self) -> Slicer<'_> {
+        Slicer::new(self)
+    }
+
+    /// Whether there are hosts that are compared one by one.
+    pub(crate) fn has_suffixed(&self) -> bool {
+        self.suffixed > 0
     }
 
     /// Appends the hosts at these positions to a list of such parts.

@@ -276,6 +276,19 @@ proptest! {
         let slices = list.slices(ranges.clone());
         same(&slices, &picked);
         prop_assert_eq!(slices.to_string(), appended.to_string());
+        let (mut slicer, mut sliced) = (list.slicer(), Hostlist::new());
+        for range in ranges.clone() {
+            slicer.append_to(range, &mut sliced).unwrap();
+        }
+        prop_assert_eq!(&sliced, &slices);
+        sliced.check();
+        // From the end, and parts that overlap.
+        let (mut sliced, mut picked) = (Hostlist::new(), Vec::new());
+        for start in (0..model.len()).rev() {
+            slicer.append_to(start..start + 3, &mut sliced).unwrap();
+            picked.extend_from_slice(&model[start..model.len().min(start + 3)]);
+        }
+        same(&sliced, &picked);
         let single = (0..model.len()).step_by(2).map(|start| start..start + 1);
         let last = model.len().saturating_sub(2)..model.len() + 1;
         for ranges in [ranges.collect(), single.collect(), vec![0..2, 2..5], vec![last], vec![1..2, 4..7]] {

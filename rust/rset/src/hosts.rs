@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use penstock_hostlist::Hostlist;
+use penstock_hostlist::{Hostlist, Slicer};
 use penstock_idset::IdSet;
 
 use crate::Error;
@@ -79,11 +79,11 @@ pub(crate) fn of_either(left: &Execution, right: &Execution) -> Result<Hostlist,
     if right.ranks.is_subset(&left.ranks) {
         return Ok(left.hosts.clone());
     }
-    let mut hosts = Collector::default();
+    let mut hosts = Collector::new([&left.hosts, &right.hosts]);
     for part in align(&left.ranks, &right.ranks) {
         match (part.left, part.right) {
-            (Some(ours), _) => hosts.push(&left.hosts, ours)?,
-            (None, Some(theirs)) => hosts.push(&right.hosts, theirs)?,
+            (Some(ours), _) => hosts.push(Side::Left, ours)?,
+            (None, Some(theirs)) => hosts.push(Side::Right, theirs)?,
             (None, None) => {}
         }
     }
@@ -101,33 +101,55 @@ pub(crate) fn of_part(whole: &Execution, ranks: &IdSet) -> Hostlist {
         .slices(parts.filter_map(|part| part.left.filter(|_| part.right.is_some())))
 }
 
-/// Collects slices of host lists; copies consecutive slices of one list at once.
-#[derive(Default)]
+/// One of two sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// Collects slices of two host lists; copies consecutive slices of one list at once.
 struct Collector<'a> {
     hosts: Hostlist,
-    pending: Option<(&'a Hostlist, Range<usize>)>,
+    left: Slicer<'a>,
+    right: Slicer<'a>,
+    pending: Option<(Side, Range<usize>)>,
 }
 
 impl<'a> Collector<'a> {
-    /// Appends the hosts of `from` at the positions `range`.
-    fn push(&mut self, from: &'a Hostlist, range: Range<usize>) -> Result<(), Error> {
+    fn new([left, right]: [&'a Hostlist; 2]) -> Self {
+        Self {
+            hosts: Hostlist::new(),
+            left: left.slicer(),
+            right: right.slicer(),
+            pending: None,
+        }
+    }
+
+    /// Appends the hosts of one of the lists at the positions `range`.
+    fn push(&mut self, side: Side, range: Range<usize>) -> Result<(), Error> {
         match &mut self.pending {
-            Some((list, pending)) if std::ptr::eq(*list, from) && pending.end == range.start => {
+            Some((list, pending)) if *list == side && pending.end == range.start => {
                 pending.end = range.end;
             }
             _ => {
                 self.flush()?;
-                self.pending = Some((from, range));
+                self.pending = Some((side, range));
             }
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        match self.pending.take() {
-            Some((list, range)) => append(&mut self.hosts, &list.slice(range)),
-            None => Ok(()),
-        }
+        let Some((side, range)) = self.pending.take() else {
+            return Ok(());
+        };
+        let slicer = match side {
+            Side::Left => &mut self.left,
+            Side::Right => &mut self.right,
+        };
+        let appended = slicer.append_to(range, &mut self.hosts);
+        appended.map_err(|error| rejected(&error))
     }
 
     fn finish(mut self) -> Result<Hostlist, Error> {
