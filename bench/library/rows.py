@@ -63,6 +63,11 @@ YARDSTICK_S = {
     "R difference, different": 1.60e-05,
     "R intersection, different": 1.60e-05,
     "R encode, different": 1.60e-05,
+    "R load, separate": 1.14e-05,
+    "R union, separate": 1.14e-05,
+    "R difference, separate": 1.14e-05,
+    "R intersection, separate": 1.14e-05,
+    "R encode, separate": 1.14e-05,
     "R restrict by ranks": 9.94e-08,
     "R restrict by hosts": 9.86e-08,
     "R restrict by constraint": 1.01e-07,
@@ -771,11 +776,24 @@ row(
 # --- R
 
 NODES = 10_000
+#: Nodes of an R without neighbouring ranks.
+SEPARATE_NODES = 50_000
 
 
 @cache
-def r_text(kind: str, first: int = 0) -> str:
-    """An R of 10,000 nodes of about 64 cores, all equal or all different."""
+def r_text(kind: str, which: str = "left") -> str:
+    """One of two R: 10,000 nodes of about 64 cores, equal or different, or 50,000 equal ones.
+
+    The last have separate ranks, of which every third of the left one is in the right one; of the
+    others every second.
+    """
+    if kind == "separate":
+        step = 2 if which == "left" else 3
+        last = step * (SEPARATE_NODES - 1)
+        ranks = IDset(range(0, last + 1, step))
+        separate = ResourceSet.uniform(ranks, f"node[{ranks}]", cores="0-63")
+        return str(separate.to_json())
+    first = 0 if which == "left" else NODES // 2
     last = first + NODES - 1
     if kind == "equal":
         made = ResourceSet.uniform(f"{first}-{last}", f"node[{first}-{last}]", cores="0-63")
@@ -792,19 +810,37 @@ def r_text(kind: str, first: int = 0) -> str:
 
 def _sets(kind: str, apply: Any) -> Any:
     def setup() -> Any:
-        x, y = ResourceSet(r_text(kind)), ResourceSet(r_text(kind, NODES // 2))
+        x, y = ResourceSet(r_text(kind)), ResourceSet(r_text(kind, "right"))
         return lambda: apply(x, y)
 
     return setup
 
 
-for _kind, _load, _combine_target, _encode in [("equal", 0.05, 0.1, 0.05), ("different", 4, 3, 6)]:
+#: The work that takes the time of reading or writing an R, and of combining two.
+R_WORK = {
+    "equal": (A_CALL, A_CALL),
+    "different": (
+        "numbers to text and back, for each node",
+        "a comparison of two runs of nodes for each node",
+    ),
+    "separate": (
+        "an entry of 40 bytes for each host, its number to text and back",
+        "an entry of 40 bytes for each host",
+    ),
+}
+for _kind, _load, _combine_target, _encode in [
+    ("equal", 0.05, 0.1, 0.05),
+    ("different", 4, 3, 6),
+    ("separate", 10, 10, 10),
+]:
+    _text_work, _combine_work = R_WORK[_kind]
+    _count = (lambda kind=_kind: SEPARATE_NODES if kind == "separate" else NODES, "node")
     row(
         f"R load, {_kind}",
         _load / 1e3,
         copying(lambda kind=_kind: r_text(kind)),
-        A_CALL if _kind == "equal" else "numbers to text and back, for each node",
-        (lambda: NODES, "node"),
+        _text_work,
+        _count,
         penstock=lambda kind=_kind: lambda text=r_text(kind): ResourceSet(text),
         json_loads=lambda kind=_kind: lambda text=r_text(kind): json.loads(text),
     )
@@ -817,16 +853,16 @@ for _kind, _load, _combine_target, _encode in [("equal", 0.05, 0.1, 0.05), ("dif
             f"R {_what}, {_kind}",
             _combine_target / 1e3,
             copying(lambda kind=_kind: r_text(kind)),
-            A_CALL if _kind == "equal" else "a comparison of two runs of nodes for each node",
-            (lambda: NODES, "node"),
+            _combine_work,
+            _count,
             penstock=_sets(_kind, _apply),
         )
     row(
         f"R encode, {_kind}",
         _encode / 1e3,
         copying(lambda kind=_kind: r_text(kind)),
-        A_CALL if _kind == "equal" else "numbers to text and back, for each node",
-        (lambda: NODES, "node"),
+        _text_work,
+        _count,
         penstock=lambda kind=_kind: lambda made=ResourceSet(r_text(kind)): made.to_json(),
     )
 row(

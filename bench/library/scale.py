@@ -96,6 +96,13 @@ def with_half(r: ResourceSet) -> tuple[ResourceSet, ResourceSet]:
     return r, r.restrict(ranks=every_other(r)[1])
 
 
+def separate_ranks(nodes: int) -> tuple[ResourceSet, ResourceSet]:
+    """Of an R of equal nodes those of every other rank, and those of every third."""
+    r = equal_nodes(nodes)
+    half, third = (r.restrict(ranks=IDset(r.ranks[::step])) for step in (2, 3))
+    return half, third
+
+
 def file_of(text: str) -> Path:
     """A file with a text, removed at the end."""
     folder = tempfile.TemporaryDirectory()
@@ -134,6 +141,16 @@ ON_ONE: dict[str, Callable[[ResourceSet], Any]] = {
     "restrict by a constraint of hosts": lambda r: r.restrict(
         constraint={"hostlist": ["n[1000-60000]"]}
     ),
+}
+#: Operations on an R without neighbouring ranks, and on two of them.
+ON_SEPARATE: dict[str, Callable[[ResourceSet], Any]] = {
+    "encode": ResourceSet.encode,
+    "their hosts alone, as a text": lambda r: str(r.nodelist),
+}
+ON_BOTH_SEPARATE: dict[str, Callable[[tuple[ResourceSet, ResourceSet]], Any]] = {
+    "union with every third": lambda sets: sets[0] | sets[1],
+    "intersection with every third": lambda sets: sets[0] & sets[1],
+    "difference from every third": lambda sets: sets[0] - sets[1],
 }
 #: Operations on two that are equal.
 ON_TWO: dict[str, Callable[[tuple[ResourceSet, ResourceSet]], Any]] = {
@@ -290,6 +307,20 @@ ROWS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
         "R, 10^5 equal nodes: difference from every other node",
         lambda: with_half(equal_nodes(10**5)),
         lambda sets: sets[0] - sets[1],
+    ),
+    *(
+        (f"R, 50,000 separate ranks: {name}", lambda: separate_ranks(10**5)[0], operate)
+        for name, operate in ON_SEPARATE.items()
+    ),
+    ("R, 50,000 separate ranks: parse", lambda: separate_ranks(10**5)[0].encode(), ResourceSet),
+    (
+        "… the parse of their hosts alone",
+        lambda: str(separate_ranks(10**5)[0].nodelist),
+        Hostlist,
+    ),
+    *(
+        (f"R, 50,000 separate ranks: {name}", lambda: separate_ranks(10**5), operate)
+        for name, operate in ON_BOTH_SEPARATE.items()
     ),
     (
         "R, 10^5 equal nodes: ranks of all hosts, one by one",
