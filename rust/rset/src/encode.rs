@@ -167,7 +167,7 @@ impl Text for Vec<u8> {
                 self.push_text(if at > 0 { "," } else { "" });
                 self.push_quoted(name);
                 self.push_text(":\"");
-                self.push_ids(ranks.ranges());
+                self.push_text(&ranks.to_text());
                 self.push_text("\"");
             }
             self.push_text("}");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 
 use crate::children::Children;
 use crate::execution::{Segment, Segments};
@@ -53,29 +54,40 @@ impl<'a> Groups<'a> {
         let mut text = Vec::with_capacity(runs.len().min(1 << 16) * 64);
         let mut texts: Vec<GroupText> = Vec::new();
         let mut next = vec![None; runs.len()];
+        // The resources of the run before, and its group.
+        let mut before: Option<(&Arc<Children>, usize)> = None;
         for (run, segment) in runs.iter().enumerate() {
             let start = text.len();
-            write(&mut text, &segment.children);
-            let entry = index.entry(hasher.hash_one(&text[start..]));
-            let latest = match &entry {
-                Entry::Occupied(known) => Some(*known.get()),
-                Entry::Vacant(_) => None,
+            let known = match before {
+                // Shared by most neighbours: these are neither written nor looked up again.
+                Some((children, at)) if Arc::ptr_eq(children, &segment.children) => Some(at),
+                _ => {
+                    write(&mut text, &segment.children);
+                    let entry = index.entry(hasher.hash_one(&text[start..]));
+                    let latest = match &entry {
+                        Entry::Occupied(known) => Some(*known.get()),
+                        Entry::Vacant(_) => None,
+                    };
+                    let mut colliding = std::iter::successors(latest, |&at| texts[at].collides);
+                    let known = colliding.find(|&at| text[texts[at].text.clone()] == text[start..]);
+                    if known.is_none() {
+                        entry.insert_entry(texts.len());
+                        texts.push(GroupText {
+                            text: start..text.len(),
+                            first: run,
+                            last: run,
+                            collides: latest,
+                        });
+                    }
+                    known
+                }
             };
-            let mut colliding = std::iter::successors(latest, |&at| texts[at].collides);
-            let known = colliding.find(|&at| text[texts[at].text.clone()] == text[start..]);
             if let Some(at) = known {
                 text.truncate(start);
                 next[texts[at].last] = Some(run);
                 texts[at].last = run;
-            } else {
-                entry.insert_entry(texts.len());
-                texts.push(GroupText {
-                    text: start..text.len(),
-                    first: run,
-                    last: run,
-                    collides: latest,
-                });
             }
+            before = Some((&segment.children, known.unwrap_or(texts.len() - 1)));
         }
         Self {
             runs,

@@ -176,9 +176,11 @@ impl<'de> Visitor<'de> for ExecutionVisitor {
 }
 
 fn hostlist<E: Error>(texts: &[&str]) -> Result<Hostlist, E> {
-    let mut hosts = Hostlist::new();
+    let parse = |text: &&str| text.parse().map_err(|_| unusual());
+    let mut texts = texts.iter();
+    let mut hosts: Hostlist = texts.next().map(parse).transpose()?.unwrap_or_default();
     for text in texts {
-        append(&mut hosts, &text.parse().map_err(|_| unusual())?).map_err(|_| unusual())?;
+        append(&mut hosts, &parse(text)?).map_err(|_| unusual())?;
     }
     Ok(hosts)
 }
