@@ -204,6 +204,30 @@ def test_add_rejects_what_is_no_index():
     assert str(RangeSet("3/1")) == "3"
 
 
+@pytest.mark.parametrize(
+    ("text", "folded"), [("0-00", "0"), ("0-000/2,3", "0,3"), ("-1-00", "-1-0"), ("-0/2", "0")]
+)
+def test_zeros_without_padding(text, folded):
+    assert str(RangeSet(text)) == folded
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("0--0", "cannot convert string to integer"),
+        ("00--0", "cannot convert string to integer"),
+        ("1-00", "invalid values in range"),
+        ("-00-00", "padding not supported in negative ranges"),
+        ("-01--00", "padding not supported in negative ranges"),
+        ("-0-01", "padding length mismatch"),
+        ("00-0", "padding length mismatch"),
+    ],
+)
+def test_errors_of_padding_and_signs(text, problem):
+    with pytest.raises(RangeSetParseError, match=f'^{problem} : "{text}"$'):
+        RangeSet(text)
+
+
 def test_vectors_of_equal_size_are_in_order_of_their_indexes():
     vectors = RangeSetND([["2,4,11", "0"], ["2-3,10", "1"]])
     assert str(vectors) == "2-3,10; 1\n2,4,11; 0\n"

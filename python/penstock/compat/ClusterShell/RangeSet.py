@@ -104,19 +104,22 @@ def _parse_part(part: str) -> _Run:
             raise ValueError
         start_text = match["start"].replace(" ", "")
         stop_text = start_text if match["stop"] is None else match["stop"]
+        if stop_text[0] == "-" != start_text[0]:
+            raise ValueError
         start, stop, step = int(start_text), int(stop_text), int(match["step"] or 1)
     except ValueError:
         fault = "cannot convert string to integer" if part.strip() else "empty range"
         raise RangeSetParseError(part if part.strip() else None, fault) from None
-    if step != 1 and match["stop"] is None and start >= 0:
+    if step != 1 and match["stop"] is None and start_text[0] != "-":
         raise RangeSetParseError(part, "invalid step usage")
     start_width = _padding(start_text)
-    if max(start_width, _padding(stop_text)) > 0:
-        if len(start_text) != len(stop_text) or (start < 0) != (stop < 0):
+    # Zero as the end is not padded, however many digits it has: ClusterShell reads `0-00` as 0.
+    if max(start_width, _padding(stop_text) if stop else 0) > 0:
+        start_width = len(start_text.lstrip("+-"))
+        if start_width != len(stop_text.lstrip("+-")):
             raise RangeSetParseError(part, "padding length mismatch")
         if start_text[0] == "-":
             raise RangeSetParseError(part, "padding not supported in negative ranges")
-        start_width = len(start_text)
     if stop > _MAX_INDEX or start > stop or step < 1:
         raise RangeSetParseError(part, "invalid values in range")
     return _Run(start, stop, step, start_width)
