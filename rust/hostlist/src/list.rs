@@ -8,7 +8,6 @@ use crate::error::{Limit, MAX_LEN, MAX_SUFFIXED_HOSTS};
 use crate::index::Finder;
 use crate::iter::Iter;
 use crate::name::check_name;
-use crate::slicer::Slicer;
 use crate::stem::{Number, Parts, Stem, Stems};
 
 /// An ordered list of host names, repeats kept.
@@ -379,28 +378,6 @@ impl Hostlist {
         let mut part = Self::new();
         self.copy_range(range, &mut part);
         part
-    }
-
-    /// Returns the hosts at all of these positions, one range after the other; positions past the end are ignored. The
-    /// ranges ascend and do not overlap.
-    ///
-    /// Cheaper than appending slices to each other.
-    #[must_use]
-    pub fn slices(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
-        let (mut parts, mut start) = (Self::new(), 0);
-        let mut slicer = self.slicer();
-        for range in ranges {
-            // Overlapping ranges could make the list too long.
-            let range = range.start.max(start)..range.end;
-            start = start.max(range.end);
-            slicer.copy(range, &mut parts);
-        }
-        parts
-    }
-
-    /// Returns a copier of several parts to other lists.
-    pub fn slicer(&self) -> Slicer<'_> {
-        Slicer::new(self)
     }
 
     /// Whether there are hosts that are compared one by one.

@@ -150,8 +150,10 @@ pub(crate) fn select(op: Op, ids: &[u16], words: &[u64]) -> Vec<u16> {
 fn select_into(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize {
     #[cfg(all(feature = "std", target_arch = "x86_64"))]
     if Level::current() == Level::Avx512 {
+        let (blocks, rest) = ids.as_chunks();
         // SAFETY: the processor has what the function was compiled for.
-        return unsafe { lookup::select(op, ids, words, place) };
+        let len = unsafe { lookup::select(op, blocks, words, place) };
+        return len + select_into_narrow(op, rest, words, &mut place[len..]);
     }
     select_into_narrow(op, ids, words, place)
 }

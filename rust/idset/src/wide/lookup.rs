@@ -7,7 +7,6 @@ use core::arch::x86_64::{
 };
 use core::mem::MaybeUninit;
 
-use super::select_in;
 use crate::op::Op;
 use crate::run::CHUNK_WORDS;
 
@@ -16,10 +15,14 @@ const LANES: usize = 32;
 
 /// Writes the ids that belong to an intersection with the bitmap, or to a difference from it, and returns their number. There
 /// is a place for each id.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2,popcnt")]
-pub(super) fn select(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUninit<u16>]) -> usize {
-    let place = &mut place[..ids.len()];
-    let (blocks, rest) = ids.as_chunks::<LANES>();
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+pub(super) fn select(
+    op: Op,
+    blocks: &[[u16; LANES]],
+    words: &[u64],
+    place: &mut [MaybeUninit<u16>],
+) -> usize {
+    let place = &mut place[..blocks.as_flattened().len()];
     let flip = if op == Op::Difference { u32::MAX } else { 0 };
     let mut len = 0;
     for block in blocks {
@@ -35,7 +38,7 @@ pub(super) fn select(op: Op, ids: &[u16], words: &[u64], place: &mut [MaybeUnini
         unsafe { _mm512_storeu_si512(place.as_mut_ptr().add(len).cast(), packed) };
         len = len.wrapping_add(kept.count_ones() as usize);
     }
-    len + select_in(op, rest, words, &mut place[len..])
+    len
 }
 
 /// A bit for each of 16 ids: whether it is set in the bitmap.
