@@ -206,7 +206,7 @@ class Link:
         job: the job that the server belongs to.
         stream: the socket.
         send_request: sends a request to the instance.
-        pace: waits after so many messages of the server until the next may be taken.
+        pace: waits after a number of messages of the server until the next may be taken.
         fail: ends the job, with an exception's type and note.
     """
 

@@ -306,7 +306,7 @@ class PmixServers(Protocol):
             directory: where the server listens.
             userid: the server's user, if that is a guest.
             send_request: sends a request to the instance.
-            pace: waits after so many messages of the server until the next may be taken.
+            pace: waits after a number of messages of the server until the next may be taken.
             fail: ends the job, with an exception's type and note.
             start_soon: runs a function in the background.
 

@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(inputs.accept(job, request(writer, 9)), Some(libc::EINVAL));
         }
         assert_eq!(inputs.jobs[&job].writers, [(7, 3)]);
-        // The writer goes on where it was.
+        // The writer continues where it was.
         assert_eq!(inputs.accept(job, request(7, 3)), None);
         assert_eq!(inputs.jobs[&job].writers, [(7, 6)]);
     }

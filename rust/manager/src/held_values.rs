@@ -195,7 +195,7 @@ impl HeldValues {
         self.by_user.get(&userid).map_or(0, |values| values.bytes)
     }
 
-    /// The same of all users but the instance owner. What several users' jobs refer to counts for each of them.
+    /// The same of all users but the instance owner: values to which jobs of several users refer count for each of them.
     pub(crate) fn bytes_of_guests(&self, owner: u32) -> u64 {
         let users = self.by_user.iter();
         let guests = users.filter(|(userid, _)| **userid != owner);

@@ -35,7 +35,7 @@ const _: () = assert!(
         < MAX_EVENTLOG_BYTES
 );
 
-/// Whether a number is above a limit; a negative limit is none.
+/// Whether a number is above a limit; a negative limit permits any.
 fn exceeds(limit: i64, number: u64) -> bool {
     u64::try_from(limit).is_ok_and(|limit| number > limit)
 }

@@ -13,7 +13,7 @@ use crate::context::Context;
 /// The greatest number of entries of a directory that is listed.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Keys that are read at a time. Of a directory in the listed one only so many are read.
+/// Keys that are read at a time, and the most of a directory in the listed one.
 const KEYS_PER_READ: usize = 64;
 
 /// The greatest number of links on the way to a key.
