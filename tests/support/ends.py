@@ -79,10 +79,17 @@ class SlowManager:
     def post_output(self, now: float) -> None:
         """Commits and sends."""
         out = self._manager.flush()
+        # The further parts of long lists.
+        while rest := self._take_rest():
+            out.extend(rest)
         for message in out:
             self.on_sent(message)
         self._broker.post(self.peer, out)
-        self.log += take_log(self._manager)
+
+    def _take_rest(self) -> Batch:
+        messages, _, _, _, lines, _ = self._manager.take_output(lambda _route: True)
+        self.log += lines
+        return messages
 
 
 class SlowScheduler:

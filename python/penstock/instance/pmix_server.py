@@ -238,8 +238,9 @@ class Link:
         self._requests: Outstanding[Callable[[Message], None]] = Outstanding()
         self._outstanding = 0
         self._streams = 0
-        # Whether a ping is outstanding.
+        # Whether a ping is outstanding, and whether its response would be read.
         self._pinged = False
+        self._is_reading = True
 
     async def start(self, description: dict[str, Any]) -> None:
         """Starts libpmix in the server, unless an earlier instance has.
@@ -325,7 +326,8 @@ class Link:
         missed = 0
         while missed < MAX_UNANSWERED_PINGS:
             await trio.sleep(PING_INTERVAL_S)
-            missed = missed + 1 if self._pinged else 0
+            # A response may be behind messages that wait for their turn.
+            missed = missed + 1 if self._pinged and self._is_reading else 0
             if not self._pinged:
                 self._pinged = True
                 self._request(topic.pmix_server.PING, {}, self._take_ping)
@@ -365,8 +367,13 @@ class Link:
             for index, message in enumerate(messages, 1):
                 self._take(message, nursery)
                 if index % GUEST_MESSAGES == 0:
-                    await self._pace(GUEST_MESSAGES)
-            await self._pace(len(messages) % GUEST_MESSAGES)
+                    await self._wait_turn(GUEST_MESSAGES)
+            await self._wait_turn(len(messages) % GUEST_MESSAGES)
+
+    async def _wait_turn(self, count: int) -> None:
+        self._is_reading = False
+        await self._pace(count)
+        self._is_reading = True
 
     def _take(self, message: Message, nursery: trio.Nursery) -> None:
         if message.kind == "response":

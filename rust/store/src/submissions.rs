@@ -44,27 +44,36 @@ impl Store {
             .map_err(|source| Error::new("cannot read a submission", &source))
     }
 
-    /// The time of the oldest submission with a token.
+    /// The time of the first submission with a token that is not later than `now`, or else of the first one: the clock may
+    /// have been ahead.
     ///
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn oldest_submission(&self) -> Result<Option<f64>, Error> {
-        self.database.read(
-            "cannot read a submission",
-            "SELECT time FROM submissions ORDER BY seq LIMIT 1",
-            [],
-        )
+    pub fn oldest_submission(&self, now: f64) -> Result<Option<f64>, Error> {
+        let what = "cannot read a submission";
+        let of_now = "SELECT time FROM submissions WHERE time <= ? ORDER BY seq LIMIT 1";
+        if let Some(time) = self.database.read(what, of_now, [now])? {
+            return Ok(Some(time));
+        }
+        let first = "SELECT time FROM submissions ORDER BY seq LIMIT 1";
+        self.database.read(what, first, [])
     }
 
-    /// Removes the oldest submissions that were stored before `expired`, `max` at most.
+    /// Removes those of the first submissions that were stored before `expired`: of `max` submissions that are not later than
+    /// `now`.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn remove_expired_submissions(&mut self, expired: f64, max: u32) -> Result<(), Error> {
-        let is_expired = "time < ? AND seq < (SELECT min(seq) + ? FROM submissions)";
-        self.remove_submissions(REMOVE, is_expired, params![expired, max])
+    pub fn remove_expired_submissions(
+        &mut self,
+        expired: f64,
+        now: f64,
+        max: u32,
+    ) -> Result<(), Error> {
+        let is_expired = "time < ? AND seq IN (SELECT seq FROM submissions WHERE time <= ? ORDER BY seq LIMIT ?)";
+        self.remove_submissions(REMOVE, is_expired, params![expired, now, max])
     }
 
     /// Stores a submission, in the place of an older one with its token.
