@@ -23,6 +23,7 @@ from penstock.client.calls import raw_stream
 from penstock.config import Quota
 from penstock.errors import PmixError, RpcError
 from penstock.instance import pmix_server as pmix
+from penstock.instance.guests import GUEST_MESSAGES
 from penstock.instance.pmix_service import PmixService
 
 # Topics of the messages that the instance sends without a request.
@@ -485,6 +486,42 @@ def test_a_server_is_pinged():
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert ended == ["the job's PMIx server does not answer"]
+
+
+def test_a_server_whose_messages_wait_for_their_turn_counts_as_alive():
+    ended = []
+
+    async def wait_long(count):
+        if count == GUEST_MESSAGES:
+            await trio.sleep(2 * pmix.MAX_UNANSWERED_PINGS * pmix.PING_INTERVAL_S)
+
+    async def answer(stream):
+        decoder = Decoder()
+        async for data in stream:
+            for request in decoder.feed(data):
+                if request.kind == "request" and request.topic == "pmix.start":
+                    await stream.send_all(request.respond({"environment": {}}).encode())
+                    unknown = Message.request("pmix.unknown", {}, matchtag=1).encode()
+                    await stream.send_all(unknown * GUEST_MESSAGES)
+                elif request.kind == "request":
+                    await stream.send_all(request.respond({}).encode())
+
+    async def main():
+        ours, theirs = (
+            trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
+        )
+        link = pmix.Link(1, ours, unanswered, wait_long, lambda *_why: None)
+        async with theirs, trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            nursery.start_soon(answer, theirs)
+            await link.start({})
+            with trio.move_on_after(4 * pmix.MAX_UNANSWERED_PINGS * pmix.PING_INTERVAL_S):
+                ended.append(await link.wait_end())
+            await link.close()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert ended == []
 
 
 def test_the_server_is_notified_of_the_task_that_has_ended(tmp_path, server):

@@ -69,7 +69,7 @@ impl Database {
         if metadata.as_ref().is_some_and(|found| found.nlink() > 1) {
             return Err(Error::invalid(&format!(
                 "`{0}` has another name in the file system, as after an interrupted `penstock store restore`, which leaves \
-                 `{0}.before-N`\nhint: repeat that, or remove the other name",
+                 `{0}.before-N`\nhint: repeat that",
                 path.display()
             )));
         }
