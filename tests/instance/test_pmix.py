@@ -25,6 +25,8 @@ from penstock.errors import PmixError, RpcError
 from penstock.instance import pmix_server as pmix
 from penstock.instance.guests import GUEST_MESSAGES
 from penstock.instance.pmix_service import PmixService
+from penstock.instance.quotas import Quotas
+from penstock.instance.system import Read
 
 # Topics of the messages that the instance sends without a request.
 QUIET = ("pmix.ping", "pmix.ended")
@@ -326,14 +328,13 @@ def test_streams_of_a_server_are_limited():
 @pytest.mark.parametrize(("quota", "error"), [({}, None), ({"watches": 5}, "quota.watches")])
 def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
     guest = os.getuid() + 1
-    seen, ended = [], trio.Event()
+    seen = []
 
     class Server:
         environment: ClassVar[dict[int, dict[str, str]]] = {}
 
         async def wait_end(self):
-            await ended.wait()
-            return "its end"
+            await trio.sleep_forever()
 
     @asynccontextmanager
     async def servers(_job, _tasks, _directory, *, userid, send_request, pace, **_others):
@@ -341,12 +342,16 @@ def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
         with ExitStack() as stack:
             calls = [raw_stream("pmix.events", {"job": 1}) for _ in range(6)]
             responses = [stack.enter_context(send_request(call)) for call in calls]
-            await pace(len(calls))
+            assert await pace(Read(len(calls), 1000, 2000)) is None
+            assert broker.stats()["guests"]["unfinished_bytes"] == 2000
+            problem = await pace(Read(0, 0, 10**9))
+            assert "(penstock.quota.unfinished-bytes)" in problem
             seen.extend([await channel.receive() for channel in responses])
             yield Server()
 
+    broker = make_broker(os.getuid())
+
     async def main():
-        broker = make_broker(os.getuid())
         broker.set_quota(Quota(**quota))
         service = PmixService(broker, servers)
         answers = {"pmix.events": [{"payload": {"x": 1}}]}
@@ -357,7 +362,9 @@ def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
                 nursery.start_soon(broker.pump)
                 nursery.start_soon(service.run)
                 await exec_service.start(1, userid=guest)
-                ended.set()
+                await exec_service.stop(1)
+                await trio.testing.wait_all_tasks_blocked()
+                assert broker.stats()["guests"]["unfinished_bytes"] == 0
                 nursery.cancel_scope.cancel()
         assert set(manager.userids) == {guest}
 
@@ -366,6 +373,48 @@ def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
     assert len(seen) == 6
     assert len(errors) == (error is not None)
     assert all(error in text for text in errors)
+
+
+def test_a_server_that_exceeds_a_limit_is_disconnected_and_long_messages_count():
+    reads = []
+
+    async def pace(read):
+        await trio.lowlevel.checkpoint()
+        reads.append(read)
+        return "its limit" if read.unfinished_bytes else None
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        link = pmix.Link(1, stream, unanswered, pace, lambda *_why: None)
+        whole = Message.request("pmix.unknown", {"x": "x" * 5000}, matchtag=1).encode()
+        theirs.send(whole)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.run)
+                await trio.testing.wait_all_tasks_blocked()
+                theirs.send(whole[:4000])
+                reason = await link.wait_end()
+                await link.close()
+        assert reason == "the job's PMIx server sends too much: its limit"
+        assert reads[0].messages == 1
+        assert reads[0].message_bytes > 5000
+        theirs.close()
+
+    trio.run(main)
+
+
+def test_the_bytes_of_long_requests_of_a_guest_count():
+    class Still:
+        def monotonic(self):
+            return 0.0
+
+    quotas = Quotas(Still(), 1024)
+    quotas.set_settings(Quota(request_rate=10))
+    quotas.count_requests(7, 2, 1000)
+    assert quotas.pause(7) == 0
+    quotas.count_requests(7, 1, 32 * 1024 * 28)
+    assert quotas.pause(7) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("errnum", [errno.EIO, errno.ENOSPC, errno.EBUSY, errno.ESTALE])
@@ -491,8 +540,8 @@ def test_a_server_is_pinged():
 def test_a_server_whose_messages_wait_for_their_turn_counts_as_alive():
     ended = []
 
-    async def wait_long(count):
-        if count == GUEST_MESSAGES:
+    async def wait_long(read):
+        if read.messages == GUEST_MESSAGES:
             await trio.sleep(2 * pmix.MAX_UNANSWERED_PINGS * pmix.PING_INTERVAL_S)
 
     async def answer(stream):

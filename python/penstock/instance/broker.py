@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from penstock._core import Message
     from penstock.clock import Clock
     from penstock.config import Quota
-    from penstock.instance.system import Network
+    from penstock.instance.system import Network, Read
 
 log = logging.getLogger("penstock.broker")
 
@@ -92,6 +92,8 @@ class _Attached:
     in_memory: bool
     answer_on_failure: bool
     serve_reads: Callable[[Batch], bool] | None = None
+    # The user whose credentials it has, if not the owner's.
+    guest: int | None = None
     failure: Failure | None = None
     # Whether it is among the services whose output is due.
     is_due: bool = False
@@ -262,7 +264,9 @@ class Broker:
             self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
         else:
             self._add_peer(peer, guest, ROLE_USER | ROLE_LOCAL, remote=True)
-        attached = _Attached(peer, service, on_failure, in_memory, answer_on_failure, serve_reads)
+        attached = _Attached(
+            peer, service, on_failure, in_memory, answer_on_failure, serve_reads, guest
+        )
         self._services[peer] = attached
         self._make_due(attached)
         if answer_on_failure:
@@ -313,8 +317,12 @@ class Broker:
         """Removes an in-process service; the services that it used are sent its disconnect."""
         self._answer_abandoned()
         self._remove_core(peer)
-        if self._services.pop(peer, None) is not None:
-            self._remove_peer(peer)
+        attached = self._services.pop(peer, None)
+        if attached is None:
+            return
+        if attached.guest is not None:
+            self._quotas.set_unfinished(attached.guest, peer, 0)
+        self._remove_peer(peer)
 
     def fail(self, peer: int, fault: BaseException) -> None:
         """Marks a service as failed; for its exception handlers."""
@@ -349,10 +357,17 @@ class Broker:
             failure = Failure.of(error)
             raise RequestError(failure.errnum, failure.text) from error
 
-    async def pace(self, guest: int, count: int) -> None:
-        """Counts requests of an attached guest, and waits until its next one may be taken."""
-        self._quotas.count_requests(guest, count)
+    async def pace(self, guest: int, peer: int, read: Read) -> str | None:
+        """Counts what an attached guest has sent, and waits until more of it may be taken.
+
+        Returns:
+            The limit that is exceeded.
+        """
+        self._quotas.count_requests(guest, read.messages, read.message_bytes)
+        if problem := self._quotas.set_unfinished(guest, peer, read.unfinished_bytes):
+            return problem
         await trio.sleep(self._quotas.pause(guest))
+        return None
 
     def set_suspended(self, name: str) -> None:
         """Records that a service is not restarted for now."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock._core import Batch
     from penstock.client.calls import AnyCall, StreamCall
     from penstock.instance.broker import Broker
+    from penstock.instance.system import Read
 
 T = TypeVar("T")
 
@@ -38,12 +39,16 @@ class InternalClient:
         """Ends its outstanding requests. It sends none from now on."""
         self._broker.detach(self._peer)
 
-    async def pace(self, count: int) -> None:
-        """Counts requests that a guest has had sent, and waits until there may be another one."""
+    async def pace(self, read: Read) -> str | None:
+        """Counts what a guest has had sent, and waits until more of it may be taken.
+
+        Returns:
+            The limit that is exceeded.
+        """
         if self._guest is None:
             await trio.lowlevel.checkpoint()
-        else:
-            await self._broker.pace(self._guest, count)
+            return None
+        return await self._broker.pace(self._guest, self._peer, read)
 
     def send(self, call: AnyCall[Any], take: Callable[[Message], None] | None = None) -> None:
         """Sends a request; calls `take`, if given, with each response."""

@@ -33,6 +33,7 @@ from penstock.errors import Error, PmixError, RequestError, WireError
 from penstock.instance.guests import GUEST_MESSAGES
 from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
+from penstock.instance.system import Read
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -80,7 +81,7 @@ class PmixServers:
         *,
         userid: int | None,
         send_request: SendRequest,
-        pace: Callable[[int], Awaitable[None]],
+        pace: Callable[[Read], Awaitable[str | None]],
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
     ) -> AbstractAsyncContextManager[PmixLink]:
@@ -106,7 +107,7 @@ async def _connected(
     description: dict[str, Any],
     *,
     send_request: SendRequest,
-    pace: Callable[[int], Awaitable[None]],
+    pace: Callable[[Read], Awaitable[str | None]],
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
 ) -> AsyncIterator[PmixLink]:
@@ -206,7 +207,7 @@ class Link:
         job: the job that the server belongs to.
         stream: the socket.
         send_request: sends a request to the instance.
-        pace: waits after a number of messages of the server until the next may be taken.
+        pace: waits after a read from the server until the next; returns the limit that it exceeds.
         fail: ends the job, with an exception's type and note.
     """
 
@@ -215,7 +216,7 @@ class Link:
         job: int,
         stream: trio.SocketStream,
         send_request: SendRequest,
-        pace: Callable[[int], Awaitable[None]],
+        pace: Callable[[Read], Awaitable[str | None]],
         fail: Callable[[str, str], None],
     ) -> None:
         self._job = job
@@ -304,6 +305,7 @@ class Link:
 
     async def close(self) -> None:
         """Closes the socket."""
+        self._scope.cancel()
         await self._stream.aclose()
         # If the instance is ending, `run` may never start.
         if self._running:
@@ -364,16 +366,20 @@ class Link:
             except Error as error:
                 log.warning("job %s: PMIx server: %s", fluid_f58(self._job), error)
                 return
-            for index, message in enumerate(messages, 1):
-                self._take(message, nursery)
-                if index % GUEST_MESSAGES == 0:
-                    await self._wait_turn(GUEST_MESSAGES)
-            await self._wait_turn(len(messages) % GUEST_MESSAGES)
+            for first in range(0, len(messages), GUEST_MESSAGES):
+                part = messages[first : first + GUEST_MESSAGES]
+                for message in part:
+                    self._take(message, nursery)
+                await self._wait_turn(Read(len(part), part.payload_bytes, decoder.pending))
+            if not messages:
+                await self._wait_turn(Read(0, 0, decoder.pending))
 
-    async def _wait_turn(self, count: int) -> None:
+    async def _wait_turn(self, read: Read) -> None:
         self._is_reading = False
-        await self._pace(count)
+        problem = await self._pace(read)
         self._is_reading = True
+        if problem is not None:
+            self._break(f"the job's PMIx server sends too much: {problem}")
 
     def _take(self, message: Message, nursery: trio.Nursery) -> None:
         if message.kind == "response":

@@ -144,7 +144,7 @@ class Quotas:
         Returns:
             The limit that they exceed, for the log.
         """
-        usage = self._usage[uid]
+        usage = self._usage.setdefault(uid, self._new_usage())
         self._count_unfinished(usage, number, size)
         if size == 0:
             return None
@@ -186,9 +186,9 @@ class Quotas:
         limit = self._settings.message_bytes
         return f"expected a message of at most {limit} bytes (penstock.quota.message-bytes)"
 
-    def count_requests(self, uid: int, count: int) -> None:
-        """Counts requests of a guest."""
-        self._spend(uid, count)
+    def count_requests(self, uid: int, count: int, size: int = 0) -> None:
+        """Counts requests of a guest, and the bytes of long ones."""
+        self._spend(uid, max(count, size / RESPONSE_BYTES))
 
     def charge(self, uid: int, size: int, seconds: float) -> None:
         """Counts requests that have led to much as several.

@@ -269,6 +269,15 @@ SendRequest = Callable[
 ]
 
 
+@dataclass(frozen=True)
+class Read:
+    """The messages of one read from a connection, their bytes, and those of an unfinished one."""
+
+    messages: int
+    message_bytes: int
+    unfinished_bytes: int
+
+
 class PmixLink(Protocol):
     """A connection to the PMIx server of a job."""
 
@@ -294,7 +303,7 @@ class PmixServers(Protocol):
         *,
         userid: int | None,
         send_request: SendRequest,
-        pace: Callable[[int], Awaitable[None]],
+        pace: Callable[[Read], Awaitable[str | None]],
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
     ) -> AbstractAsyncContextManager[PmixLink]:
@@ -306,7 +315,8 @@ class PmixServers(Protocol):
             directory: where the server listens.
             userid: the server's user, if that is a guest.
             send_request: sends a request to the instance.
-            pace: waits after a number of messages of the server until the next may be taken.
+            pace: waits after a read from the server until the next; returns a limit that it
+                exceeds.
             fail: ends the job, with an exception's type and note.
             start_soon: runs a function in the background.
 
