@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{Json, Payload, Text, object_document};
+use crate::payload::{Json, Payload, Text, name, object_document};
 
 /// `service.add` and `service.remove`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct AttributeSetRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRequest<'a> {
     /// The name.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "name")]
     pub name: Text<'a>,
 }
 

@@ -29,6 +29,9 @@ pub const MAX_JOBS_PER_REQUEST: usize = 3_000_000;
 /// The greatest number of operations of a commit, which is one piece: a scheduler commits the R of 1,024 jobs at most.
 pub const MAX_OPERATIONS_PER_COMMIT: usize = 5000;
 
+/// The greatest length of a name that a request looks for, in bytes.
+pub const MAX_NAME_BYTES: usize = 4096;
+
 /// The greatest length of a key of the KVS, in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
 

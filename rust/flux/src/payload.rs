@@ -15,7 +15,7 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::error::{Error, with_place};
-use crate::limits::MAX_VALUE_BYTES;
+use crate::limits::{MAX_NAME_BYTES, MAX_VALUE_BYTES};
 
 /// Reads a payload: the text of one JSON object, without the NUL at its end.
 ///
@@ -360,6 +360,37 @@ where
 {
     let list = ShortList::<MAX, Object<T>>::deserialize(deserializer)?;
     Ok(list.0.into_iter().map(|Object(value)| value).collect())
+}
+
+/// Reads a name of at most [`MAX_NAME_BYTES`] bytes, for `#[serde(deserialize_with)]`.
+pub(crate) fn name<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Text<'a>, D::Error> {
+    let name = Text::deserialize(deserializer)?;
+    if name.len() > MAX_NAME_BYTES {
+        let text = format!(
+            "expected at most {MAX_NAME_BYTES} bytes, found {}",
+            name.len()
+        );
+        return Err(serde::de::Error::custom(text));
+    }
+    Ok(name)
+}
+
+/// Reads a name of at most [`MAX_NAME_BYTES`] bytes, or null, for `#[serde(deserialize_with)]`.
+pub(crate) fn optional_name<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Text<'a>>, D::Error> {
+    struct Name<'a>(Text<'a>);
+
+    impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            name(deserializer).map(Self)
+        }
+    }
+
+    let name = Option::<Name>::deserialize(deserializer)?;
+    Ok(name.map(|Name(name)| name))
 }
 
 /// Reads a value from at most [`MAX_VALUE_BYTES`] bytes of a payload.

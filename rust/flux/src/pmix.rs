@@ -4,7 +4,7 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::payload::{Payload, Text, objects, short};
+use crate::payload::{Payload, Text, objects, optional_name, short};
 
 /// The job that a request to the service names; its other keys are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,12 @@ pub struct CancelRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// Only the request with this id; all if absent.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "optional_name",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub id: Option<Text<'a>>,
 }
 
@@ -82,7 +87,12 @@ pub struct JobRequest<'a> {
     /// The job.
     pub job: JobId,
     /// The requests of this id; all if absent.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "optional_name",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub id: Option<Text<'a>>,
 }
 

@@ -240,7 +240,7 @@ fn payloads_of_the_job_services_round_trip() {
             "sched":{"state":"ready","queued":1,"requested":1},
             "exec":{"service":null,"queued":0},
             "outstanding":{"followers":1,"waits":2,"awaited":3,"drains":4},
-            "rejected":{"submission_jobs":5,"active_jobs":6,"memo_bytes":1,"all_memo_bytes":2,"job_bytes":7,
+            "rejected":{"submission_jobs":5,"active_jobs":6,"all_active_jobs":12,"memo_bytes":1,"all_memo_bytes":2,"job_bytes":7,"all_job_bytes":13,
                 "jobspec_bytes":3,"text_bytes":4,"eventlog_bytes":6,"unfinished_submissions":5,"lookup_bytes":0,
                 "store_bytes":8,"reserved_bytes":9},
             "states":{"depend":1,"priority":2,"sched":3,"run":4,"cleanup":5,"inactive":6},
@@ -659,6 +659,24 @@ fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
     }
 }
 
+#[test]
+fn names_that_a_request_looks_for_are_limited() {
+    let named =
+        |key: &str, length: usize| format!(r#"{{"job":1,"{key}":"{}"}}"#, "x".repeat(length));
+    let (longest, longer) = (named("id", 4096), named("id", 4097));
+    assert!(read::<pmix::CancelRequest>(Some(longest.as_bytes())).is_ok());
+    assert!(read::<pmix::JobRequest>(Some(longest.as_bytes())).is_ok());
+    assert!(read::<pmix::CancelRequest>(Some(br#"{"job":1,"id":null}"#)).is_ok());
+    let expected = "expected at most 4096 bytes, found 4097";
+    for error in [
+        error::<pmix::CancelRequest>(&longer),
+        error::<pmix::JobRequest>(&longer),
+        error::<broker::NameRequest>(&named("name", 4097)),
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 /// In memory short entries take many times as much as their text.
 #[test]
 fn lists_and_values_of_requests_are_limited() {
@@ -668,10 +686,7 @@ fn lists_and_values_of_requests_are_limited() {
     assert_eq!(named.ids.map(|ids| ids.len()), Some(1_000_000));
     let too_many = ids("ids", 3_000_001);
     let pairs = format!(r#"{{"jobs":[{}[1,1]]}}"#, "[1,1],".repeat(3_000_000));
-    let ops = format!(
-        r#"{{"ops":[{}]}}"#,
-        vec![r#"{"key":""}"#; 250_001].join(",")
-    );
+    let ops = format!(r#"{{"ops":[{}]}}"#, vec![r#"{"key":""}"#; 5001].join(","));
     let lists = [
         (
             error::<job_manager::JobsRequest>(&too_many),

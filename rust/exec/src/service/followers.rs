@@ -63,8 +63,12 @@ struct Follower {
     is_following: bool,
     is_unbuffered: bool,
     wait: Wait,
+    /// Whether it reads the output of a job that the service does not have, and would follow it if the job started.
+    may_start: bool,
     /// Whether any file was there.
     has_output: bool,
+    /// Whether any output was sent.
+    has_sent: bool,
     readers: Vec<ReaderId>,
 }
 
@@ -135,7 +139,9 @@ impl Followers {
             is_following,
             is_unbuffered: output.unbuffered.unwrap_or(false),
             wait,
+            may_start: is_following && phase == Phase::Absent,
             has_output: false,
+            has_sent: false,
             readers: Vec::new(),
         };
         self.last_id += 1;
@@ -197,14 +203,21 @@ impl Followers {
         }
     }
 
-    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts.
+    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts. Those that have just looked
+    /// for its output in vain look again.
     pub(super) fn record_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
-        let waiting = self.requests.iter();
-        let is_waiting = |wait| matches!(wait, Wait::Start | Wait::StartOrEnd);
-        let waiting =
-            waiting.filter(|(_, follower)| follower.job == job && is_waiting(follower.wait));
-        let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
-        for id in waiting {
+        let is_concerned = |follower: &Follower| match follower.wait {
+            Wait::Start | Wait::StartOrEnd => true,
+            Wait::Nothing => follower.may_start && !follower.has_sent,
+            Wait::Over => false,
+        };
+        for id in self.ids(|follower| follower.job == job && is_concerned(follower)) {
+            if let Some(follower) = self.requests.get_mut(&id) {
+                follower.may_start = false;
+                for reader in mem::take(&mut follower.readers) {
+                    self.readers.remove(&reader);
+                }
+            }
             self.read_all(id, ReadLimit::Whole, effects);
         }
     }
@@ -303,6 +316,7 @@ impl Followers {
         follower.has_output |= chunk != Chunk::Missing;
         match chunk {
             Chunk::Data(bytes) if !bytes.is_empty() => {
+                follower.has_sent = true;
                 let response = OutputResponse {
                     stream: reader.stream.name().into(),
                     data: BASE64.encode(&bytes).into(),

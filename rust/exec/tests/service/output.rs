@@ -4,6 +4,7 @@ use std::ffi::CString;
 
 use penstock_exec::JobId;
 use penstock_exec::protocol::{Output, TaskSpec};
+use penstock_exec::service::{Chunk, Effect};
 use penstock_flux::{errno, flags, role};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
@@ -218,6 +219,35 @@ fn the_followers_of_a_job_share_one_wait_that_ends_with_the_last() {
     assert!(handle(&mut world, &[ended(&again[0], errno::ENODATA, "")]).is_empty());
     assert_eq!(described(&poll(&mut world)), ["one 9 61"]);
     assert_eq!(followers(&mut world), 0);
+}
+
+#[test]
+fn output_that_is_looked_for_while_its_job_starts_is_followed() {
+    let mut world = World::new();
+    let now = world.now;
+    world.service_mut().handle(&following("one", 7));
+    world.service_mut().advance_jobs(now);
+    // The files are looked for before the job has made the first, and after it has made the second.
+    let reads: Vec<_> = world.service_mut().take_effects();
+    submit(&mut world, 1, 1);
+    world.run_service();
+    while world.deliver_to_service() || world.deliver_to_reaper() || world.deliver_from_reaper() {}
+    world.files.insert((1, "stdout"), b"one".to_vec());
+    world.files.insert((1, "stderr"), Vec::new());
+    for (read, chunk) in reads.iter().zip([Chunk::Missing, Chunk::Data(Vec::new())]) {
+        let Effect::ReadOutput { reader, .. } = read else {
+            panic!("{read:?}");
+        };
+        world.service_mut().take_output_chunk(*reader, chunk);
+    }
+    world.run_service();
+    let mut sent: Vec<Message> = world.to_manager.drain(..).collect();
+    sent.extend(poll(&mut world));
+    let of_output = |message: &&Message| message.topic() == "job-exec.output";
+    let output: Vec<Message> = sent.iter().filter(of_output).cloned().collect();
+    assert_eq!(described(&output), ["one 7 0"]);
+    assert_eq!(output[0].read::<Value>().expect("JSON")["data"], "b25l");
+    assert_eq!(followers(&mut world), 1);
 }
 
 #[test]
