@@ -261,7 +261,7 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
                     theirs.send(unknown * 100)
                 except BlockingIOError:
                     is_full = True
-            assert pmix.MAX_UNSENT_MESSAGES < link._unread() < 10 * pmix.MAX_UNSENT_MESSAGES
+            assert pmix.MAX_UNSENT_BYTES < link._unread_bytes < 2 * pmix.MAX_UNSENT_BYTES
             await link.close()
         theirs.close()
 
@@ -269,7 +269,7 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
 
 
 def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
-    monkeypatch.setattr(pmix, "MAX_UNREAD_MESSAGES", 3000)
+    monkeypatch.setattr(pmix, "MAX_UNREAD_BYTES", 3_000_000)
     text = "x" * 1000
 
     @contextmanager
@@ -289,7 +289,7 @@ def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(link.run)
                 reason = await link.wait_end()
-                assert link._unread() <= pmix.MAX_UNREAD_MESSAGES
+                assert link._unread_bytes < pmix.MAX_UNREAD_BYTES + 10_000
                 await link.close()
         assert reason == "the job's PMIx server leaves too many messages unread"
         theirs.close()

@@ -125,38 +125,6 @@ def test_streams_that_guests_do_not_read_are_bounded_on_all_their_connections(
     trio.run(main)
 
 
-def test_requests_of_guests_wait_while_all_guests_leave_too_much_unread(tmp_path, monkeypatch):
-    most, little = 4_000_000, 200_000
-    monkeypatch.setattr(guests_module, "ALL_GUESTS_UNREAD_BYTES", most)
-    monkeypatch.setattr(connection_module, "BACKPRESSURE_BYTES", little)
-
-    async def receive_all(client):
-        count = 0
-        while count < 30:
-            count += len(await client.receive())
-
-    async def main():
-        path = tmp_path / "socket"
-        async with broker_at(path, make_broker(os.getuid() + 1, only_guests=True)) as broker:
-            Talker(broker)
-            lazy = [await RawClient.connect(path) for _ in range(8)]
-            for _ in range(30):
-                for client in lazy:
-                    await client.send("talker.talk", {})
-                    await wait_all_tasks_blocked()
-                assert broker.stats()["unsent"] <= most + 8 * (little + len(BIG) + 1000)
-            assert broker.stats()["unsent"] > most
-            # They are read when this is, on whichever connection.
-            async with trio.open_nursery() as nursery:
-                for client in lazy:
-                    nursery.start_soon(receive_all, client)
-            assert broker.stats()["closed_unread"] == 0
-            for client in lazy:
-                await client.stream.aclose()
-
-    trio.run(main)
-
-
 def test_what_the_owner_does_not_read_is_bounded_on_all_its_connections(tmp_path, monkeypatch):
     most, little = 4_000_000, 200_000
     monkeypatch.setattr(broker_module, "ALL_UNREAD_BYTES", most)

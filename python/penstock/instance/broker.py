@@ -36,7 +36,7 @@ from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.failure import Failure
 from penstock.instance.guests import GUEST_MESSAGES, LITTLE_UNREAD_BYTES, GuestLimits
-from penstock.instance.quotas import Quotas
+from penstock.instance.quotas import Excess, Quotas
 from penstock.instance.requests import describe_messages, rejections
 from penstock.instance.supervision import FAULTS
 
@@ -364,8 +364,9 @@ class Broker:
             The limit that is exceeded.
         """
         self._quotas.count_requests(guest, read.messages, read.message_bytes)
-        if problem := self._quotas.set_unfinished(guest, peer, read.unfinished_bytes):
-            return problem
+        excess = self._quotas.set_unfinished(guest, peer, read.unfinished_bytes)
+        if excess is not None and self._close_unfinished(excess) == peer:
+            return excess.problem
         await trio.sleep(self._quotas.pause(guest))
         return None
 
@@ -1159,6 +1160,18 @@ class Broker:
             del self._sockets[number]
             self._remove_peer(number)
 
+    def _close_unfinished(self, excess: Excess | None) -> int | None:
+        """Closes the connection with too much unfinished. Returns its number."""
+        if excess is None:
+            return None
+        remote = self._sockets.get(excess.number)
+        if remote is not None:
+            text = "closing the connection of pid %d: %s"
+            remote.report(logging.WARNING, text, remote.pid, excess.problem)
+            remote.discard()
+            self._quotas.set_unfinished(remote.uid, excess.number, 0)
+        return excess.number
+
     async def _read(self, number: int, peer: Connection, network: Network) -> None:
         decoder = Decoder()
         had_unfinished = False
@@ -1182,10 +1195,8 @@ class Broker:
                     self._wake_pump()
             if peer.is_guest and (had_unfinished or decoder.pending):
                 had_unfinished = decoder.pending > 0
-                problem = self._quotas.set_unfinished(peer.uid, number, decoder.pending)
-                if problem is not None:
-                    text = "closing the connection of pid %d: %s"
-                    peer.report(logging.WARNING, text, peer.pid, problem)
+                excess = self._quotas.set_unfinished(peer.uid, number, decoder.pending)
+                if self._close_unfinished(excess) == number:
                     return
             self._received += count
             if peer.is_client:

@@ -19,10 +19,8 @@ log = logging.getLogger("penstock.broker")
 GUEST_MESSAGES = 64
 GUEST_RESPONSE_BYTES = 256 * 1024
 GUEST_TURN_S = 0.005
-# No more is read of a guest who leaves more than this unread, on all connections together. While
-# all guests leave more than the latter, that is so for each with a connection that is not writable.
+# No more is read of a guest who leaves more than this unread, on all connections together.
 GUEST_UNREAD_BYTES = 32 << 20
-ALL_GUESTS_UNREAD_BYTES = 256 << 20
 # With more than this unread on all connections of a guest together, as by streams, or on those of
 # all guests, those with the most are closed. Connections with less than the last do not count.
 MAX_GUEST_UNREAD_BYTES = 128 << 20
@@ -78,10 +76,8 @@ class GuestLimits:
 
     def most_unread(self, uid: int) -> Connection | None:
         """A guest's connection with the most unread, if it is to be waited for."""
-        guests = [remote for remote in self._connections.values() if remote.is_guest]
-        remotes = [remote for remote in guests if remote.uid == uid]
-        is_little = _unread(remotes) <= GUEST_UNREAD_BYTES
-        if is_little and _unread(guests) <= ALL_GUESTS_UNREAD_BYTES:
+        remotes = [remote for remote in self._connections.values() if remote.uid == uid]
+        if _unread(remotes) <= GUEST_UNREAD_BYTES:
             return None
         largest = max(remotes, key=lambda remote: remote.unsent)
         return None if largest.is_writable or largest.scope.cancel_called else largest

@@ -54,10 +54,10 @@ PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 MAX_OUTSTANDING_REQUESTS = 10_000
 # Of these: each gets a message for each request that ends. A server needs one.
 MAX_STREAMS = 16
-# Messages that a server has not read: while there are more, none is read from it. With more than
+# Bytes that a server has not read: while there are more, nothing is read from it. With more than
 # the latter the connection ends.
-MAX_UNSENT_MESSAGES = 1_000
-MAX_UNREAD_MESSAGES = 20_000
+MAX_UNSENT_BYTES = 256 * 1024
+MAX_UNREAD_BYTES = 32 << 20
 # The requests of tasks that are forwarded to the instance.
 TOPICS = frozenset({topic.pmix.ALLOC, topic.pmix.QUERY, topic.pmix.CANCEL, topic.pmix.EVENTS})
 HINT = "the `pmix.log` of the execution service may say why"
@@ -224,7 +224,9 @@ class Link:
         self._send_request = send_request
         self._pace = pace
         self._fail = fail
-        self._outgoing, self._unsent = trio.open_memory_channel[Message](float("inf"))
+        self._outgoing, self._unsent = trio.open_memory_channel[bytes](float("inf"))
+        # Of the messages that were not sent, or are being sent.
+        self._unread_bytes = 0
         # Set whenever a message has been sent, or none can be sent any longer.
         self._progress = trio.Event()
         self._can_send = True
@@ -312,9 +314,10 @@ class Link:
             await self._over.wait()
 
     async def _send(self) -> None:
-        async for message in self._unsent:
+        async for frame in self._unsent:
             try:
-                await self._stream.send_all(message.encode())
+                await self._stream.send_all(frame)
+                self._unread_bytes -= len(frame)
                 self._progress.set()
                 self._progress = trio.Event()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -341,19 +344,16 @@ class Link:
 
     def _post(self, message: Message) -> None:
         """Sends a message when the server has read those before it."""
-        if self._unread() < MAX_UNREAD_MESSAGES:
-            self._outgoing.send_nowait(message)
-        else:
-            self._break("the job's PMIx server leaves too many messages unread")
-
-    def _unread(self) -> int:
-        """The number of messages that the server has not read."""
-        return self._unsent.statistics().current_buffer_used
+        if self._unread_bytes > MAX_UNREAD_BYTES:
+            return self._break("the job's PMIx server leaves too many messages unread")
+        frame = message.encode()
+        self._unread_bytes += len(frame)
+        return self._outgoing.send_nowait(frame)
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         decoder = Decoder(MAX_PMIX_REQUEST_BYTES)
         while True:
-            while self._can_send and self._unread() > MAX_UNSENT_MESSAGES:
+            while self._can_send and self._unread_bytes > MAX_UNSENT_BYTES:
                 await self._progress.wait()
             try:
                 data = await self._stream.receive_some(READ_BYTES)

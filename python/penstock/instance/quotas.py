@@ -48,6 +48,14 @@ def max_running_hooks(limit: int) -> int:
     return max(1, (reserved_descriptors(limit) - OWNER_DESCRIPTORS) // HOOK_DESCRIPTORS)
 
 
+@dataclass(frozen=True)
+class Excess:
+    """A limit that is exceeded, and the connection that is to be closed for it."""
+
+    number: int
+    problem: str
+
+
 @dataclass
 class _Usage:
     """The use that one guest makes of the instance."""
@@ -138,11 +146,12 @@ class Quotas:
         for other in [uid for uid, each in self._usage.items() if self._is_idle(each)]:
             del self._usage[other]
 
-    def set_unfinished(self, uid: int, number: int, size: int) -> str | None:
+    def set_unfinished(self, uid: int, number: int, size: int) -> Excess | None:
         """Sets the bytes that a guest's connection has sent of an unfinished message.
 
         Returns:
-            The limit that they exceed, for the log.
+            The limit that they exceed, for the log: the guest's own, or that of all guests, for
+            which the connection with the most is to be closed.
         """
         usage = self._usage.setdefault(uid, self._new_usage())
         self._count_unfinished(usage, number, size)
@@ -151,17 +160,20 @@ class Quotas:
         total, limit = usage.unfinished_bytes, self._settings.unfinished_bytes
         if 0 <= limit < total:
             self._rejected["unfinished_bytes"] += 1
-            return (
+            problem = (
                 f"unfinished messages of {total} bytes, expected at most {limit} "
                 "(penstock.quota.unfinished-bytes)"
             )
+            return Excess(number, problem)
         total, limit = self._unfinished_bytes, self._settings.all_unfinished_bytes
         if 0 <= limit < total:
             self._rejected["all_unfinished_bytes"] += 1
-            return (
+            problem = (
                 f"unfinished messages of all guests of {total} bytes, expected at most {limit} "
                 "(penstock.quota.all-unfinished-bytes)"
             )
+            unfinished = [item for each in self._usage.values() for item in each.unfinished.items()]
+            return Excess(max(unfinished, key=lambda item: item[1])[0], problem)
         return None
 
     def _count_unfinished(self, usage: _Usage, number: int, size: int) -> None:

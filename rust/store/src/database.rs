@@ -1,7 +1,6 @@
 //! One `SQLite` database: how it is opened, and the transaction that collects its writes.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,11 +65,11 @@ impl Database {
         }
         let counter = generation::counter_path(path);
         let metadata = path.metadata().ok();
-        if metadata.as_ref().is_some_and(|found| found.nlink() > 1) {
+        if let Some(other) = generation::interrupted_restoration(path) {
             return Err(Error::invalid(&format!(
-                "`{0}` has another name in the file system, as after an interrupted `penstock store restore`, which leaves \
-                 `{0}.before-N`\nhint: repeat that",
-                path.display()
+                "`{}` is `{}` as well: `penstock store restore` was interrupted\nhint: repeat that",
+                path.display(),
+                other.display()
             )));
         }
         let is_empty = metadata.is_none_or(|found| found.len() == 0);

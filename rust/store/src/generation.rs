@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -101,6 +102,29 @@ impl Progress {
 /// The advice for a database that went back in time.
 const RESTORE_HINT: &str = "\nhint: `penstock store restore BACKUP` puts a back-up in its place, \
                             `penstock store restore --as-is` accepts this database";
+
+/// The end of the name of a database whose place another one has taken, before a number.
+pub(crate) const BEFORE: &str = ".before-";
+
+/// The other name of the database at `path`, under which an interrupted restoration keeps it.
+pub(crate) fn interrupted_restoration(path: &Path) -> Option<PathBuf> {
+    let found = path.metadata().ok().filter(|found| found.nlink() > 1)?;
+    let start = with_suffix(path.file_name().map(Path::new)?, BEFORE).into_os_string();
+    let is_it = |other: &PathBuf| {
+        other
+            .file_name()
+            .is_some_and(|name| name.as_bytes().starts_with(start.as_bytes()))
+            && other
+                .symlink_metadata()
+                .is_ok_and(|other| (other.dev(), other.ino()) == (found.dev(), found.ino()))
+    };
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let entries = fs::read_dir(directory.unwrap_or(Path::new("."))).ok()?;
+    let mut names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    names.find(is_it)
+}
 
 /// The path of the counter of the database at `path`.
 pub(crate) fn counter_path(path: &Path) -> PathBuf {

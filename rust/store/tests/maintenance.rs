@@ -369,6 +369,16 @@ fn a_restoration_that_was_interrupted_keeps_all_of_the_database_before() {
 }
 
 #[test]
+fn a_link_to_a_database_elsewhere_does_not_keep_it_from_being_opened() {
+    let folder = Folder::new("linked");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=3);
+    drop(store);
+    fs::hard_link(folder.database(), folder.0.join("snapshot.sqlite")).unwrap();
+    assert_eq!(ids(&folder.open()), [1, 2, 3]);
+}
+
+#[test]
 fn the_greatest_id_of_a_failed_commit_is_not_that_of_the_last_one() {
     let folder = Folder::new("greatest");
     let mut store = folder.open();

@@ -53,6 +53,15 @@ enum ReadLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct FollowerId(u64);
 
+/// The output that a request has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FoundOutput {
+    Nothing,
+    /// A file.
+    File,
+    Bytes,
+}
+
 /// A request that follows or reads output.
 #[derive(Debug)]
 struct Follower {
@@ -65,10 +74,7 @@ struct Follower {
     wait: Wait,
     /// Whether it reads the output of a job that the service does not have, and would follow it if the job started.
     may_start: bool,
-    /// Whether any file was there.
-    has_output: bool,
-    /// Whether any output was sent.
-    has_sent: bool,
+    found: FoundOutput,
     readers: Vec<ReaderId>,
 }
 
@@ -140,8 +146,7 @@ impl Followers {
             is_unbuffered: output.unbuffered.unwrap_or(false),
             wait,
             may_start: is_following && phase == Phase::Absent,
-            has_output: false,
-            has_sent: false,
+            found: FoundOutput::Nothing,
             readers: Vec::new(),
         };
         self.last_id += 1;
@@ -203,12 +208,12 @@ impl Followers {
         }
     }
 
-    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts. Those that have just looked
-    /// for its output in vain look again.
+    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts. A request that has looked
+    /// for its output just before, without success, looks again.
     pub(super) fn record_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
         let is_concerned = |follower: &Follower| match follower.wait {
             Wait::Start | Wait::StartOrEnd => true,
-            Wait::Nothing => follower.may_start && !follower.has_sent,
+            Wait::Nothing => follower.may_start && follower.found < FoundOutput::Bytes,
             Wait::Over => false,
         };
         for id in self.ids(|follower| follower.job == job && is_concerned(follower)) {
@@ -313,10 +318,12 @@ impl Followers {
         let reader = self.readers.get_mut(&id)?;
         let follower_id = reader.follower;
         let follower = self.requests.get_mut(&follower_id)?;
-        follower.has_output |= chunk != Chunk::Missing;
+        if chunk != Chunk::Missing {
+            follower.found = follower.found.max(FoundOutput::File);
+        }
         match chunk {
             Chunk::Data(bytes) if !bytes.is_empty() => {
-                follower.has_sent = true;
+                follower.found = FoundOutput::Bytes;
                 let response = OutputResponse {
                     stream: reader.stream.name().into(),
                     data: BASE64.encode(&bytes).into(),
@@ -356,7 +363,10 @@ impl Followers {
             return None;
         }
         let job = follower.job;
-        if follower.has_output || follower.streams.is_empty() || follower.wait == Wait::Over {
+        if follower.found >= FoundOutput::File
+            || follower.streams.is_empty()
+            || follower.wait == Wait::Over
+        {
             self.end(id, &RequestError::end_of_stream(), messages);
         } else if follower.is_following {
             follower.wait = Wait::StartOrEnd;

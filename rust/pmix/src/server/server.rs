@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use penstock_flux::errno::{EBUSY, EIO, ENODATA, ENOSPC, ENOSYS};
+use penstock_flux::errno::{EAGAIN, EBUSY, EIO, ENODATA, ENOSPC, ENOSYS, ESTALE};
 use penstock_flux::limits::MAX_PMIX_REQUEST_BYTES;
 use penstock_flux::pmix_server::{QueryRequest, StartResponse, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
@@ -24,7 +24,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether the instance has responded that its job manager has failed. It will be built again from its store.
 fn is_outage(errnum: u32) -> bool {
-    matches!(errnum, EIO | ENOSPC | EBUSY)
+    matches!(errnum, EIO | ENOSPC | EBUSY | ESTALE)
 }
 
 /// A change of a task.
@@ -301,6 +301,8 @@ impl Server {
                 0 => callbacks().notify(&self.source, &Response::from_event(payload)),
                 // An instance without the service `pmix` has no events. The stream of an ended job ends.
                 ENOSYS | ENODATA => {}
+                // The job's user has as many streams as it may have.
+                EAGAIN => self.delay_events(),
                 errnum if is_outage(errnum) => self.delay_events(),
                 errnum => eprintln!("penstock-pmix: pmix.events: error {errnum}"),
             }
@@ -316,7 +318,9 @@ impl Server {
                 callbacks().enqueue(callback, Response::of_status(code));
             }
             // It may have been carried out.
-            Some(TaskRequest::Alloc(callback)) if matches!(response.errnum(), EIO | EBUSY) => {
+            Some(TaskRequest::Alloc(callback))
+                if matches!(response.errnum(), EIO | EBUSY | ESTALE) =>
+            {
                 callbacks().enqueue(callback, Response::of_status(status::LOST_CONNECTION));
             }
             Some(TaskRequest::Alloc(callback)) => {

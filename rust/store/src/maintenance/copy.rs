@@ -268,8 +268,8 @@ fn prepare(new: &Path, known: &[Progress], reason: &str) -> Result<Progress, Err
 
 /// Keeps the database at `path` with its log under another name, which it returns, and removes all but the database: the new
 /// one takes its place. Whenever this is interrupted, a repetition keeps both files, too.
-fn keep_old(path: &Path, generation: u64) -> Result<Option<PathBuf>, Error> {
-    let old = with_suffix(path, &format!(".before-{generation}"));
+fn keep_old(path: &Path, number: u64) -> Result<Option<PathBuf>, Error> {
+    let old = with_suffix(path, &format!("{}{number}", generation::BEFORE));
     let kept = keep(path, &old)?;
     let log = with_suffix(path, "-wal");
     // An empty one was made by a reader: the log may have been kept before.
