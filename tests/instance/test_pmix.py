@@ -404,11 +404,35 @@ def test_a_server_that_exceeds_a_limit_is_disconnected_and_long_messages_count()
     trio.run(main)
 
 
-def test_the_bytes_of_long_requests_of_a_guest_count():
-    class Still:
-        def monotonic(self):
-            return 0.0
+def test_unfinished_messages_of_a_guest_without_a_connection_stay_counted():
+    clock = Still()
+    quotas = Quotas(clock, 1024)
+    quotas.set_settings(Quota(request_rate=10, all_unfinished_bytes=5000))
+    quotas.count_requests(7, 1)
+    assert quotas.set_unfinished(7, 1, 1000) is None
+    clock.now += 60.0
+    assert quotas.add_connection(8) is None
+    quotas.remove_connection(8, 2)
+    assert quotas.stats()["unfinished_bytes"] == 1000
+    # The largest of those that can be closed, or the one that has sent.
+    assert quotas.add_connection(8) is None
+    assert quotas.set_unfinished(8, 2, 3000, {2, 3}) is None
+    assert quotas.set_unfinished(8, 3, 2000, {2, 3}).number == 2
+    assert quotas.set_unfinished(7, 1, 9000, {3}).number == 1
+    assert quotas.set_unfinished(7, 1, 0) is None
+    assert quotas.stats()["unfinished_bytes"] == 5000
 
+
+class Still:
+    """A clock that stands."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_the_bytes_of_long_requests_of_a_guest_count():
     quotas = Quotas(Still(), 1024)
     quotas.set_settings(Quota(request_rate=10))
     quotas.count_requests(7, 2, 1000)

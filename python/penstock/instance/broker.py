@@ -364,7 +364,8 @@ class Broker:
             The limit that is exceeded.
         """
         self._quotas.count_requests(guest, read.messages, read.message_bytes)
-        excess = self._quotas.set_unfinished(guest, peer, read.unfinished_bytes)
+        unfinished, closable = read.unfinished_bytes, self._sockets
+        excess = self._quotas.set_unfinished(guest, peer, unfinished, closable)
         if excess is not None and self._close_unfinished(excess) == peer:
             return excess.problem
         await trio.sleep(self._quotas.pause(guest))
@@ -1195,7 +1196,8 @@ class Broker:
                     self._wake_pump()
             if peer.is_guest and (had_unfinished or decoder.pending):
                 had_unfinished = decoder.pending > 0
-                excess = self._quotas.set_unfinished(peer.uid, number, decoder.pending)
+                pending, closable = decoder.pending, self._sockets
+                excess = self._quotas.set_unfinished(peer.uid, number, pending, closable)
                 if self._close_unfinished(excess) == number:
                     return
             self._received += count

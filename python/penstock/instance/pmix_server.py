@@ -438,6 +438,8 @@ class Link:
         try:
             with stack:
                 async for response in responses:
+                    while not request.streaming and self._unread_bytes > MAX_UNSENT_BYTES:
+                        await self._progress.wait()
                     self._post(_relay(request, response))
                     if response.errnum or not request.streaming:
                         return

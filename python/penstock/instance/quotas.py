@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from penstock.config import Quota
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from penstock.clock import Clock
 
 # Of long responses, each of these bytes counts as a request.
@@ -146,8 +148,16 @@ class Quotas:
         for other in [uid for uid, each in self._usage.items() if self._is_idle(each)]:
             del self._usage[other]
 
-    def set_unfinished(self, uid: int, number: int, size: int) -> Excess | None:
+    def set_unfinished(
+        self, uid: int, number: int, size: int, closable: Container[int] = ()
+    ) -> Excess | None:
         """Sets the bytes that a guest's connection has sent of an unfinished message.
+
+        Args:
+            uid: the guest.
+            number: the connection.
+            size: the bytes.
+            closable: the other connections that can be closed.
 
         Returns:
             The limit that they exceed, for the log: the guest's own, or that of all guests, for
@@ -172,8 +182,9 @@ class Quotas:
                 f"unfinished messages of all guests of {total} bytes, expected at most {limit} "
                 "(penstock.quota.all-unfinished-bytes)"
             )
-            unfinished = [item for each in self._usage.values() for item in each.unfinished.items()]
-            return Excess(max(unfinished, key=lambda item: item[1])[0], problem)
+            unfinished = (item for each in self._usage.values() for item in each.unfinished.items())
+            held = [item for item in unfinished if item[0] == number or item[0] in closable]
+            return Excess(max(held, key=lambda item: item[1])[0], problem)
         return None
 
     def _count_unfinished(self, usage: _Usage, number: int, size: int) -> None:
@@ -250,7 +261,7 @@ class Quotas:
         usage.counted_at = now
 
     def _is_idle(self, usage: _Usage) -> bool:
-        if usage.connections:
+        if usage.connections or usage.unfinished:
             return False
         self._refill(usage)
         return usage.allowance >= self._settings.request_rate

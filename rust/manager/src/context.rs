@@ -756,7 +756,9 @@ impl Context {
     /// Stores what became of a submission with a token.
     pub(crate) fn store_submission(&mut self, userid: u32, token: &str, submission: &Submission) {
         let now = self.now;
-        self.token_expiry.get_or_insert(now + TOKEN_LIFETIME_S);
+        let expiry = now + TOKEN_LIFETIME_S;
+        // Another one may be of a clock that was ahead.
+        self.token_expiry = Some(self.token_expiry.map_or(expiry, |time| time.min(expiry)));
         self.storage
             .run(|store| store.add_submission(userid, token, now, submission));
     }

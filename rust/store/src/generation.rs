@@ -126,6 +126,13 @@ pub(crate) fn interrupted_restoration(path: &Path) -> Option<PathBuf> {
     names.find(is_it)
 }
 
+/// The name under which the database at `path` has its log: another one if an interrupted restoration has moved that.
+pub(crate) fn with_its_log(path: &Path) -> PathBuf {
+    let has_log = |path: &Path| log_path(path).metadata().is_ok_and(|log| log.len() > 0);
+    let other = interrupted_restoration(path).filter(|other| has_log(other) && !has_log(path));
+    other.unwrap_or_else(|| path.to_owned())
+}
+
 /// The path of the counter of the database at `path`.
 pub(crate) fn counter_path(path: &Path) -> PathBuf {
     path.with_extension("generation")

@@ -358,8 +358,13 @@ fn a_restoration_that_was_interrupted_keeps_all_of_the_database_before() {
         if interrupted_after > 2 {
             fs::remove_file(&database).unwrap();
         }
-        let replacement = maintenance::restore(&database, Some(&backup)).unwrap();
+        // As it is, or a back-up, if it is gone.
+        let of = (interrupted_after > 2).then_some(backup.as_path());
+        let replacement = maintenance::restore(&database, of).unwrap();
         assert_eq!(replacement.old.is_none(), interrupted_after > 2);
+        let restored = ids(&folder.open()).len();
+        assert_eq!(restored, if interrupted_after > 2 { 3 } else { 9 });
+        drop(maintenance::restore(&database, Some(&backup)).unwrap());
         assert_eq!(ids(&folder.open()), [1, 2, 3]);
         let kept = Store::open_reader(&old).map(|store| ids(&store));
         let kept = kept.unwrap_or_else(|error| panic!("{interrupted_after}: {error:?}"));

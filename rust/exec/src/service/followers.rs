@@ -208,22 +208,27 @@ impl Followers {
         }
     }
 
-    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts. A request that has looked
-    /// for its output just before, without success, looks again.
+    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts.
     pub(super) fn record_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
-        let is_concerned = |follower: &Follower| match follower.wait {
-            Wait::Start | Wait::StartOrEnd => true,
-            Wait::Nothing => follower.may_start && follower.found < FoundOutput::Bytes,
-            Wait::Over => false,
+        let is_waiting = |wait| matches!(wait, Wait::Start | Wait::StartOrEnd);
+        for id in self.ids(|follower| follower.job == job && is_waiting(follower.wait)) {
+            self.read_all(id, ReadLimit::Whole, effects);
+        }
+    }
+
+    /// Lets the requests that are looking for the output of a job wait for its start, which was requested.
+    pub(super) fn await_start(&mut self, job: JobId) {
+        let is_looking = |follower: &Follower| {
+            let waits = matches!(follower.wait, Wait::Nothing) && follower.may_start;
+            follower.job == job && waits && follower.found < FoundOutput::Bytes
         };
-        for id in self.ids(|follower| follower.job == job && is_concerned(follower)) {
+        for id in self.ids(is_looking) {
             if let Some(follower) = self.requests.get_mut(&id) {
-                follower.may_start = false;
+                follower.wait = Wait::Start;
                 for reader in mem::take(&mut follower.readers) {
                     self.readers.remove(&reader);
                 }
             }
-            self.read_all(id, ReadLimit::Whole, effects);
         }
     }
 

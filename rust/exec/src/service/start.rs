@@ -64,6 +64,7 @@ impl Service {
         job.outstanding_start = Some(OutstandingStart::new(request.header(), attachment, version));
         job.plan_error = None;
         self.changed.insert(id);
+        self.followers.await_start(id);
         if is_released {
             withdraw_acknowledgement(&mut self.released, &mut self.outstanding, id);
         }

@@ -223,31 +223,40 @@ fn the_followers_of_a_job_share_one_wait_that_ends_with_the_last() {
 
 #[test]
 fn output_that_is_looked_for_while_its_job_starts_is_followed() {
-    let mut world = World::new();
-    let now = world.now;
-    world.service_mut().handle(&following("one", 7));
-    world.service_mut().advance_jobs(now);
-    // The files are looked for before the job has made the first, and after it has made the second.
-    let reads: Vec<_> = world.service_mut().take_effects();
-    submit(&mut world, 1, 1);
-    world.run_service();
-    while world.deliver_to_service() || world.deliver_to_reaper() || world.deliver_from_reaper() {}
-    world.files.insert((1, "stdout"), b"one".to_vec());
-    world.files.insert((1, "stderr"), Vec::new());
-    for (read, chunk) in reads.iter().zip([Chunk::Missing, Chunk::Data(Vec::new())]) {
-        let Effect::ReadOutput { reader, .. } = read else {
-            panic!("{read:?}");
+    for is_start_reported in [false, true] {
+        let mut world = World::new();
+        let now = world.now;
+        world.service_mut().handle(&following("one", 7));
+        world.service_mut().advance_jobs(now);
+        // The files are looked for before the job has made the first, and after it has made the second.
+        let reads: Vec<_> = world.service_mut().take_effects();
+        submit(&mut world, 1, 1);
+        world.run_service();
+        while world.deliver_to_service() {}
+        let deliver_all = |world: &mut World| {
+            while world.deliver_to_reaper() || world.deliver_from_reaper() {}
         };
-        world.service_mut().take_output_chunk(*reader, chunk);
+        if is_start_reported {
+            deliver_all(&mut world);
+        }
+        for (read, chunk) in reads.iter().zip([Chunk::Missing, Chunk::Data(Vec::new())]) {
+            let Effect::ReadOutput { reader, .. } = read else {
+                panic!("{read:?}");
+            };
+            world.service_mut().take_output_chunk(*reader, chunk);
+        }
+        world.run_service();
+        deliver_all(&mut world);
+        world.files.insert((1, "stdout"), b"one".to_vec());
+        world.files.insert((1, "stderr"), Vec::new());
+        let mut sent: Vec<Message> = world.to_manager.drain(..).collect();
+        sent.extend(poll(&mut world));
+        let of_output = |message: &&Message| message.topic() == "job-exec.output";
+        let output: Vec<Message> = sent.iter().filter(of_output).cloned().collect();
+        assert_eq!(described(&output), ["one 7 0"]);
+        assert_eq!(output[0].read::<Value>().expect("JSON")["data"], "b25l");
+        assert_eq!(followers(&mut world), 1);
     }
-    world.run_service();
-    let mut sent: Vec<Message> = world.to_manager.drain(..).collect();
-    sent.extend(poll(&mut world));
-    let of_output = |message: &&Message| message.topic() == "job-exec.output";
-    let output: Vec<Message> = sent.iter().filter(of_output).cloned().collect();
-    assert_eq!(described(&output), ["one 7 0"]);
-    assert_eq!(output[0].read::<Value>().expect("JSON")["data"], "b25l");
-    assert_eq!(followers(&mut world), 1);
 }
 
 #[test]

@@ -189,7 +189,8 @@ pub struct Replacement {
 ///
 /// The back-up is damaged or cannot be read, or a file cannot be written. The database at `path` stays then.
 pub fn restore(path: &Path, backup: Option<&Path>) -> Result<Replacement, Error> {
-    let source = connect_reader(backup.unwrap_or(path))?;
+    let own = generation::with_its_log(path);
+    let source = connect_reader(backup.unwrap_or(&own))?;
     let found = schema::format_version(&source)?;
     if !(1..=schema::FORMAT_VERSION).contains(&found) {
         return Err(Error::format(found, schema::FORMAT_VERSION));

@@ -9,7 +9,7 @@ use rusqlite::{Connection, params_from_iter};
 use super::copy::{Replacement, Unfinished, install};
 use crate::database::{connect_reader, key};
 use crate::tables::{BadRow, TABLES, Table, to_value};
-use crate::{Error, Store, Synchronous, common_events, schema};
+use crate::{Error, Store, Synchronous, common_events, generation, schema};
 
 /// A new database with the rows of a damaged one that can be read, before it takes its place.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Salvage {
 ///
 /// The first page of the database cannot be read, or the new one cannot be written.
 pub fn salvage(path: &Path) -> Result<Salvage, Error> {
-    let damaged = connect_reader(path)?;
+    let damaged = connect_reader(&generation::with_its_log(path))?;
     // Without it `SQLite` reads nothing of a database whose last pages are missing.
     damaged
         .pragma_update(None, "writable_schema", true)
