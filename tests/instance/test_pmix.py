@@ -268,6 +268,33 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
     trio.run(main)
 
 
+def test_responses_to_a_server_that_reads_no_longer_are_dropped():
+    @contextmanager
+    def answered(_call):
+        send, receive = trio.open_memory_channel(1)
+        send.send_nowait(Message.request("pmix.query", {}).respond({"x": "x" * 100_000}))
+        yield receive
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        link = pmix.Link(1, stream, answered, unpaced, lambda *_why: None)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.run)
+                theirs.shutdown(socket.SHUT_RD)
+                for tag in range(1, 41):
+                    theirs.send(Message.request("pmix.query", {}, matchtag=tag).encode())
+                # No task is busy, and nothing more is kept.
+                await trio.testing.wait_all_tasks_blocked()
+                assert not link._can_send
+                assert link._unread_bytes < 2 * pmix.MAX_UNSENT_BYTES
+                await link.close()
+        theirs.close()
+
+    trio.run(main)
+
+
 def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
     monkeypatch.setattr(pmix, "MAX_UNREAD_BYTES", 3_000_000)
     text = "x" * 1000

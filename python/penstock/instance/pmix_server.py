@@ -344,17 +344,23 @@ class Link:
 
     def _post(self, message: Message) -> None:
         """Sends a message when the server has read those before it."""
+        if not self._can_send:
+            return None
         if self._unread_bytes > MAX_UNREAD_BYTES:
             return self._break("the job's PMIx server leaves too many messages unread")
         frame = message.encode()
         self._unread_bytes += len(frame)
         return self._outgoing.send_nowait(frame)
 
+    async def _wait_sendable(self) -> None:
+        """Waits until the server has read most of what was sent, or reads no longer."""
+        while self._can_send and self._unread_bytes > MAX_UNSENT_BYTES:
+            await self._progress.wait()
+
     async def _receive(self, nursery: trio.Nursery) -> None:
         decoder = Decoder(MAX_PMIX_REQUEST_BYTES)
         while True:
-            while self._can_send and self._unread_bytes > MAX_UNSENT_BYTES:
-                await self._progress.wait()
+            await self._wait_sendable()
             try:
                 data = await self._stream.receive_some(READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -438,8 +444,8 @@ class Link:
         try:
             with stack:
                 async for response in responses:
-                    while not request.streaming and self._unread_bytes > MAX_UNSENT_BYTES:
-                        await self._progress.wait()
+                    if not request.streaming:
+                        await self._wait_sendable()
                     self._post(_relay(request, response))
                     if response.errnum or not request.streaming:
                         return
