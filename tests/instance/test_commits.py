@@ -156,13 +156,23 @@ class Writer:
         self.calls: list[str] = []
         self.fault: str | None = None
         self.peer = broker.attach(self, names=["writer"], in_memory=True)
-        broker.set_store(self.peer, self.commit)
+        # Whether the disk is slow: a commit is durable at the end of a sync.
+        self.is_slow = False
+        self.is_syncing = False
+        broker.set_store(self.peer, self.commit, lambda: self.is_syncing, self.finish_sync)
 
     def commit(self) -> None:
         if self.fault == "commit":
             raise disk_full()
         if "write" in self.calls:
             self.calls.append("commit")
+            self.is_syncing = self.is_slow
+
+    def finish_sync(self) -> None:
+        self.is_syncing = False
+        if self.fault == "sync":
+            raise disk_full()
+        self.calls.append("synced")
 
     def deliver(self, batch: Batch) -> None:
         for message in batch:
@@ -203,6 +213,99 @@ async def test_a_response_is_sent_after_the_commit(tmp_path):
         (response,) = await client.receive()
         assert response.errnum == 0
         assert writer.calls[:2] == ["write", "commit"]
+
+
+async def commits(writer: Writer, number: int) -> None:
+    """Returns after a number of commits."""
+    while writer.calls.count("commit") < number:
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.trio
+async def test_responses_wait_for_a_slow_sync_and_others_do_not(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
+        writer.is_slow = True
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        await commits(writer, 1)
+        # They are answered during the sync, in their order on each connection.
+        await other.send("broker.nothing", {})
+        (response,) = await other.receive()
+        assert response.errnum == errno.ENOSYS
+        await client.send("broker.nothing", {})
+        await other.send("writer.write", {})
+        while writer.calls.count("write") < 2:
+            await trio.lowlevel.checkpoint()
+        assert writer.calls == ["write", "commit", "write"]
+        # The end of the sync is that of the first commit alone; another one follows.
+        writer.broker.end_sync()
+        responses = await client.receive()
+        while len(responses) < 2:
+            responses += await client.receive()
+        assert [each.topic for each in responses] == ["writer.write", "broker.nothing"]
+        assert writer.calls == ["write", "commit", "write", "synced", "commit"]
+        writer.broker.end_sync()
+        (response,) = await other.receive()
+        assert (response.topic, response.errnum) == ("writer.write", 0)
+
+
+@pytest.mark.trio
+async def test_a_sync_that_fails_rejects_the_held_responses(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
+        writer.is_slow = True
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        await commits(writer, 1)
+        await other.send("writer.write", {})
+        while writer.calls.count("write") < 2:
+            await trio.lowlevel.checkpoint()
+        writer.fault = "sync"
+        writer.broker.end_sync()
+        for each in (client, other):
+            (response,) = await each.receive()
+            assert (response.topic, response.errnum) == ("writer.write", errno.ENOSPC)
+        assert writer.calls == ["write", "commit", "write"]
+
+
+@pytest.mark.trio
+async def test_a_writer_that_fails_during_a_sync_keeps_what_is_durable(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
+        writer.is_slow = True
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        await commits(writer, 1)
+        writer.fault = "post_output"
+        await other.send("writer.write", {})
+        (response,) = await client.receive()
+        assert response.errnum == 0
+        (response,) = await other.receive()
+        assert response.errnum == errno.EIO
+        assert writer.calls == ["write", "commit", "write", "synced"]
+
+
+@pytest.mark.trio
+async def test_a_service_that_acts_on_the_outside_waits_for_a_slow_sync(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, _):
+        Recorder(writer)
+        writer.is_slow = True
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        (response,) = await client.receive()
+        assert response.errnum == 0
+        assert writer.calls[:4] == ["write", "commit", "synced", "recorder.told"]
+
+
+@pytest.mark.trio
+async def test_a_request_to_a_service_that_acts_on_the_outside_waits_for_no_sync(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
+        writer.is_slow = True
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        await commits(writer, 1)
+        Recorder(writer)
+        await other.send("recorder.told", {})
+        while writer.calls != ["write", "commit", "recorder.told"]:
+            await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.trio

@@ -32,7 +32,7 @@ SWITCH = """({{ static ON: std::sync::OnceLock<bool> = std::sync::OnceLock::new(
 VIOLATION = re.compile(r"^seed (\d+): ([a-z-]+): (.*)$", re.MULTILINE)
 REPLAYED = re.compile(r"^after (\d+) steps: ([a-z-]+): ", re.MULTILINE)
 # The lines of a script that are no steps.
-OPTIONS = ("scheduler ", "hooks ", "inactive-num-limit ", "guests ")
+OPTIONS = ("scheduler ", "hooks ", "inactive-num-limit ", "guests ", "syncs ")
 
 
 @dataclass(frozen=True)

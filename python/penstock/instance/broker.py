@@ -11,7 +11,7 @@ import logging
 import sys
 import uuid
 from collections import deque
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -117,10 +117,12 @@ def _key(receiver: int, message: Message) -> _ResponseKey | None:
 
 @dataclass(frozen=True)
 class _Store:
-    """The commit function, and the peer whose changes it commits; by default there is no store."""
+    """The store, and the peer whose changes it commits (`set_store`); by default there is none."""
 
     peer: int = 0
     commit: Callable[[], bool | None] = lambda: False
+    is_syncing: Callable[[], bool] = lambda: False
+    finish_sync: Callable[[], object] = lambda: None
 
 
 class Broker:
@@ -195,6 +197,12 @@ class Broker:
         self._requested_at: dict[int, float] = {}
         # Connections with queued messages that may tell what is not committed.
         self._unflushed: set[Connection] = set()
+        # Whether the last commit is being synced, and connections with messages that wait for it.
+        self._is_syncing = False
+        self._syncing: set[Connection] = set()
+        # The batches that were posted before it, by `id`.
+        self._posted_before_sync: dict[int, Batch] = {}
+        self._commit_began = 0.0
         self._alarms: list[Alarm] = []
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
@@ -277,15 +285,24 @@ class Broker:
                 raise ValueError(f"service `{name}` is registered already")
         return peer
 
-    def set_store(self, peer: int, commit: Callable[[], bool | None]) -> None:
+    def set_store(
+        self,
+        peer: int,
+        commit: Callable[[], bool | None],
+        is_syncing: Callable[[], bool] = lambda: False,
+        finish_sync: Callable[[], object] = lambda: None,
+    ) -> None:
         """Sets the store, which makes changes durable before messages leave.
 
         Args:
             peer: the service that writes to the store. When it has failed, nothing is committed.
             commit: makes its changes durable, and returns whether there were any. If it raises, the
                 service has failed.
+            is_syncing: whether the changes of the last commit are durable only at the end of a sync
+                that a thread makes.
+            finish_sync: waits for that end. If it raises, the service has failed.
         """
-        self._store = _Store(peer, commit)
+        self._store = _Store(peer, commit, is_syncing, finish_sync)
 
     def set_core(
         self,
@@ -706,31 +723,96 @@ class Broker:
             self._posted_tasks.unpark_all()
         return bool(self._posted)
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether the last commit is being synced: the next one follows."""
+        return self._is_syncing
+
     def commit(self) -> None:
-        """Commits the changes of this round.
+        """Commits the changes of this round, or leaves that to the end of the sync under way.
 
         If that fails, no message of the round that could tell the changes is sent, the requests to
         be answered by one are answered with the error, and the service that writes to the store has
-        failed.
+        failed. If the disk is slow, such messages wait for the end of a sync, and rounds follow
+        meanwhile.
         """
-        began = self.clock.monotonic()
+        if self._is_syncing:
+            self._unflushed = {each for each in self._unflushed if each.flush_committed()}
+            return
+        self._commit_began = self.clock.monotonic()
         try:
-            if self._store.commit():
-                self._commits.observe(self.clock.monotonic() - began)
+            has_changed = self._store.commit()
         except FAULTS as error:
             self.fail(self._store.peer, error)
             return
-        self._committed = {id(batch): batch for _, batch in (*self._posted, *self._unrouted)}
+        if self._store.is_syncing():
+            self._is_syncing = True
+            self._syncing = {each for each in self._unflushed if each.hold_for_sync()}
+            self._unflushed.clear()
+            self._posted_before_sync = self._posted_batches()
+            return
+        if has_changed:
+            self._observe_commit()
+        self._committed = self._posted_batches()
         # Services first: they act on their requests while clients read their responses.
         for remote in sorted(self._unflushed, key=lambda remote: remote.is_client):
             remote.flush()
         self._unflushed.clear()
+
+    def commit_durably(self) -> None:
+        """Commits the changes so far, and waits until they are durable."""
+        self._finish_sync()
+        self.commit()
+        self._finish_sync()
+
+    def end_sync(self) -> None:
+        """Sends the messages held for the sync of the last commit, and commits later changes.
+
+        Waits for the end of the sync.
+        """
+        if self._is_syncing:
+            self._finish_sync()
+            self.commit()
+
+    def _finish_sync(self) -> None:
+        try:
+            self._send_synced()
+        except FAULTS as error:
+            self.fail(self._store.peer, error)
+
+    def _send_synced(self) -> None:
+        """Waits for the end of the sync under way, if there is one, and sends the held messages.
+
+        Raises:
+            Exception: the sync has failed.
+        """
+        if not self._is_syncing:
+            return
+        self._is_syncing = False
+        self._store.finish_sync()
+        self._observe_commit()
+        before, self._posted_before_sync = self._posted_before_sync, {}
+        self._committed = {
+            key: each for key, each in self._posted_batches().items() if key in before
+        }
+        syncing, self._syncing = self._syncing, set()
+        for remote in sorted(syncing, key=lambda remote: remote.is_client):
+            remote.flush_synced()
+
+    def _posted_batches(self) -> dict[int, Batch]:
+        return {id(batch): batch for _, batch in (*self._posted, *self._unrouted)}
+
+    def _observe_commit(self) -> None:
+        self._commits.observe(self.clock.monotonic() - self._commit_began)
 
     def _abandon_store(self, failure: Failure) -> None:
         """Sends nothing that could tell the changes of the failed service.
 
         Services in memory have changes in its transaction, too.
         """
+        # The last commit may be durable.
+        with suppress(*FAULTS):
+            self._send_synced()
         self._retracted.clear()
         posted = [*self._posted, *self._unrouted]
         self._posted.clear()
@@ -742,9 +824,10 @@ class Broker:
             for receiver, messages in self._router.route(peer, batch):
                 self._withhold(receiver, messages, failure)
         for number, remote in self._sockets.items():
-            if remote in self._unflushed:
+            if remote in self._unflushed or remote in self._syncing:
                 self._retract(number, remote, failure)
         self._unflushed.clear()
+        self._syncing.clear()
         self._store = _Store()
 
     def _withhold(self, receiver: int, batch: Batch, failure: Failure) -> None:
@@ -888,6 +971,7 @@ class Broker:
     async def send_posted(self) -> None:
         """Returns when the posted messages have been sent, except to clients that do not read."""
         self.run_round()
+        self.commit_durably()
         with trio.move_on_after(SEND_TIMEOUT_S):
             for remote in list(self._sockets.values()):
                 await remote.wait_sent()
@@ -908,7 +992,8 @@ class Broker:
         for sender, peer, batch in deliveries:
             attached = self._services.get(peer)
             remote = self._sockets.get(peer)
-            if attached is not None and attached.needs_commit and not is_committed:
+            is_known = is_committed or self._knows_committed(sender)
+            if attached is not None and attached.needs_commit and not is_known:
                 self._commit_posted()
                 is_committed = self._store is store
             if sender == store.peer and self._store is not store and not is_committed:
@@ -930,7 +1015,7 @@ class Broker:
         attached = self._services.get(self._store.peer)
         if attached is not None and self._in_round:
             self._post_output_of(attached, self.clock.now())
-        self.commit()
+        self.commit_durably()
 
     def _deliver_notices(self, notices: list[tuple[int, Batch]]) -> None:
         """Passes on messages of the broker itself, by receiver."""
@@ -1159,6 +1244,8 @@ class Broker:
                     nursery.cancel_scope.cancel()
         finally:
             del self._sockets[number]
+            self._unflushed.discard(peer)
+            self._syncing.discard(peer)
             self._remove_peer(number)
 
     def _close_unfinished(self, excess: Excess | None) -> int | None:

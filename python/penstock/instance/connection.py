@@ -20,6 +20,17 @@ BACKPRESSURE_BYTES = 1024 * 1024
 MAX_UNSENT_BYTES = 256 * 1024 * 1024
 
 
+class _HeldMessages:
+    """Queued messages of a connection that are not to be sent before a commit is durable."""
+
+    def __init__(self) -> None:
+        self.frames = bytearray()
+        # Each batch, with whether it tells nothing that is uncommitted.
+        self.batches: list[tuple[Batch, bool]] = []
+        # Whether that is so of all batches.
+        self.is_committed = True
+
+
 class Connection:
     """A client's connection: its unsent bytes and its payload encoding."""
 
@@ -56,10 +67,9 @@ class Connection:
         # Cancelling it disconnects the client.
         self.scope = trio.CancelScope()
         self._unsent = bytearray()
-        # Of the bytes above, the first of a message that is not to be sent before a commit, and
-        # these messages, each batch with whether it tells nothing that is uncommitted.
-        self._uncommitted_start: int | None = None
-        self._uncommitted: list[tuple[Batch, bool]] = []
+        # The messages since the last commit, and before it, until its sync has ended.
+        self._held = _HeldMessages()
+        self._syncing: _HeldMessages | None = None
         self._sending = 0
         self._wake = trio.Event()
         self._sent = trio.Event()
@@ -67,7 +77,8 @@ class Connection:
     @property
     def unsent(self) -> int:
         """Bytes that the client has not read."""
-        return len(self._unsent) + self._sending
+        syncing = 0 if self._syncing is None else len(self._syncing.frames)
+        return len(self._unsent) + len(self._held.frames) + syncing + self._sending
 
     @property
     def is_writable(self) -> bool:
@@ -77,6 +88,8 @@ class Connection:
     def discard(self) -> None:
         """Disconnects the client; queued messages are not sent."""
         self._unsent.clear()
+        self._held = _HeldMessages()
+        self._syncing = None
         self.scope.cancel()
 
     def close_unread(self) -> None:
@@ -105,47 +118,81 @@ class Connection:
         if self.unsent > MAX_UNSENT_BYTES:
             self.close_unread()
             return False
-        if self._uncommitted_start is None:
-            self._uncommitted_start = len(self._unsent)
-        self._uncommitted.append((batch, is_committed))
-        self._append(batch)
+        held = self._held
+        held.batches.append((batch, is_committed))
+        held.is_committed &= is_committed
+        frames = self._encode(batch)
+        if held.frames:
+            held.frames += frames
+        else:
+            held.frames = frames
         return True
 
-    def _append(self, batch: Batch) -> None:
-        frames = batch.encode_cbor() if self.cbor else batch.encode()
-        if self._unsent:
-            self._unsent += frames
-        else:
-            self._unsent = frames
+    def _encode(self, batch: Batch) -> bytearray:
+        return batch.encode_cbor() if self.cbor else batch.encode()
 
     def retract(self, errnum: int, text: str) -> Batch:
-        """Sends errors in place of the responses since the last commit, and returns the errors.
+        """Sends errors in place of the responses that wait for a commit, and returns the errors.
 
         A client that was to get a request is a service, and is disconnected.
         """
-        uncommitted, self._uncommitted = self._uncommitted, []
-        responses, committed = Batch(), []
-        for batch, is_committed in uncommitted:
+        syncing = [] if self._syncing is None else self._syncing.batches
+        batches = syncing + self._held.batches
+        self._syncing, self._held = None, _HeldMessages()
+        responses = Batch()
+        for batch, is_committed in batches:
             if is_committed:
-                committed.append(batch)
+                self._unsent += self._encode(batch)
             else:
                 responses.extend(batch)
         if any(message.kind == "request" for message in responses):
             self.discard()
             return Batch()
-        if self._uncommitted_start is not None:
-            del self._unsent[self._uncommitted_start :]
-        for batch in committed:
-            self._append(batch)
         errors = responses.errors_in_place(errnum, text)
-        self._append(errors)
-        self.flush()
+        self._unsent += self._encode(errors)
+        self._write_unsent()
         return errors
+
+    def hold_for_sync(self) -> bool:
+        """Has the queued messages wait for a sync. Returns whether any have to."""
+        if self._held.is_committed:
+            self.flush()
+            return False
+        self._syncing, self._held = self._held, _HeldMessages()
+        return True
+
+    def flush_synced(self) -> None:
+        """Writes the messages that waited for a sync."""
+        if self._syncing is not None:
+            self._release(self._syncing)
+            self._syncing = None
+            self._write_unsent()
+
+    def flush_committed(self) -> bool:
+        """Writes the queued messages if they tell nothing uncommitted, during a sync.
+
+        Returns:
+            Whether they do not: they are queued still.
+        """
+        if self._syncing is not None or not self._held.is_committed:
+            return True
+        self.flush()
+        return False
 
     def flush(self) -> None:
         """Writes queued bytes as far as the socket takes them; `write` writes the rest."""
-        self._uncommitted_start = None
-        self._uncommitted.clear()
+        if self._held.batches:
+            held, self._held = self._held, _HeldMessages()
+            self._release(held)
+        self._write_unsent()
+
+    def _release(self, held: _HeldMessages) -> None:
+        if self._unsent:
+            self._unsent += held.frames
+        else:
+            self._unsent = held.frames
+
+    def _write_unsent(self) -> None:
         if self._unsent and self._sending == 0:
             sent = self._write_now(self._unsent[:WRITE_BYTES])
             if sent:
@@ -160,7 +207,7 @@ class Connection:
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
-                while self._unsent and self._uncommitted_start is None:
+                while self._unsent:
                     data, self._unsent = memoryview(self._unsent), bytearray()
                     await self._send_all(data)
         finally:

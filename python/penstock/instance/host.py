@@ -73,7 +73,9 @@ def host_system(options: StartOptions, umask: int, descriptors: int) -> System:
     synchronous = options.config.penstock.store.synchronous
 
     def open_manager(settings: str, now: float) -> JobManager:
-        return JobManager(options.state / DATABASE, settings, now, synchronous=synchronous)
+        manager = JobManager(options.state / DATABASE, settings, now, synchronous=synchronous)
+        manager.sync_in_thread()
+        return manager
 
     return System(
         clock=SystemClock(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,6 +43,8 @@ MAX_SLICES = 4
 SPACE_INTERVAL_S = 0.01
 # The time from a commit until the memory that is free then is returned to the system.
 MEMORY_PAUSE_S = 1.0
+# The most ends of syncs that are read at once.
+SYNC_ENDS = 4096
 # The longest pause after slices that delay other users.
 MAX_PAUSE_BETWEEN_SLICES_S = 0.02
 
@@ -109,6 +112,8 @@ class ManagerService:
         self._has_requests_between = False
         # When the space of the disk is read again.
         self._space_due = 0.0
+        # Whether the last commit is durable only at the end of a sync.
+        self._is_syncing = False
         # The seconds that the last commit took.
         self._commit_time = 0.0
         # The seconds that slices have taken since then.
@@ -177,7 +182,7 @@ class ManagerService:
 
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
-        self._broker.set_store(self.peer, self._commit)
+        self._broker.set_store(self.peer, self._commit, lambda: self._is_syncing, self._finish_sync)
         self._broker.set_core(self.peer, self._manager, self._read_clock_and_space)
         self._broker.hold_back(self._is_ahead)
         if self._lost_peers is None:
@@ -361,17 +366,36 @@ class ManagerService:
     def _commit(self) -> bool:
         clock = self._broker.clock
         began = clock.monotonic()
-        if not self._manager.commit():
+        has_changed, self._is_syncing = self._manager.begin_commit()
+        if not has_changed:
             return False
-        self._manager.record_commit(clock.monotonic())
+        if not self._is_syncing:
+            self._manager.record_commit(clock.monotonic())
         self._has_committed.set()
         self._commit_time = clock.monotonic() - began
         self._slices_time = 0.0
         self._uncommitted_since = None
         return True
 
+    def _finish_sync(self) -> None:
+        self._is_syncing = False
+        self._manager.finish_sync()
+        self._manager.record_commit(self._broker.clock.monotonic())
+
+    async def watch_syncs(self) -> None:
+        """Has the broker send held messages at the end of a sync."""
+        descriptor = self._manager.sync_descriptor
+        if descriptor is None:
+            return
+        while True:
+            await trio.lowlevel.wait_readable(descriptor)
+            os.read(descriptor, SYNC_ENDS)
+            # Some ends have been waited for.
+            if not self._manager.is_syncing:
+                self._broker.end_sync()
+
     def _commit_deadline(self) -> float | None:
-        if self._uncommitted_since is None:
+        if self._uncommitted_since is None or self._broker.is_syncing:
             return None
         if not self._has_requests_between:
             return self._uncommitted_since + MAX_COMMIT_DELAY_S

@@ -45,14 +45,29 @@ pub(crate) enum Commitment {
     Uncommitted,
 }
 
+/// Queued messages that are not to be sent before a commit is durable.
+#[derive(Default)]
+struct HeldMessages {
+    bytes: Vec<u8>,
+    messages: Vec<(Message, Commitment)>,
+}
+
+impl HeldMessages {
+    fn is_committed(&self) -> bool {
+        let mut messages = self.messages.iter();
+        messages.all(|(_, commitment)| *commitment == Commitment::Committed)
+    }
+}
+
 /// A connection: what its peer has not been sent.
 pub(crate) struct Connection {
     pub(crate) link: LinkId,
     pub(crate) decoder: Decoder,
     unsent: Vec<u8>,
-    /// The length of `unsent` without the messages since the last flush, and these messages.
-    unflushed_start: Option<usize>,
-    unflushed: Vec<(Message, Commitment)>,
+    /// The messages since the last commit.
+    held: HeldMessages,
+    /// The messages before it, until its sync has ended.
+    syncing: Option<HeldMessages>,
     pub(crate) is_service: bool,
     pub(crate) is_ended: bool,
 }
@@ -63,38 +78,71 @@ impl Connection {
             link,
             decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
             unsent: Vec::new(),
-            unflushed_start: None,
-            unflushed: Vec::new(),
+            held: HeldMessages::default(),
+            syncing: None,
             is_service: false,
             is_ended: false,
         }
     }
 
-    /// Whether messages were queued since the last flush.
+    /// Whether messages were queued since the last commit.
     pub(crate) fn is_unflushed(&self) -> bool {
-        self.unflushed_start.is_some()
+        !self.held.messages.is_empty()
+    }
+
+    /// Whether messages wait for a commit, or for its sync.
+    pub(crate) fn holds_messages(&self) -> bool {
+        self.is_unflushed() || self.syncing.is_some()
     }
 
     /// Whether its peer leaves many bytes unread.
     pub(crate) fn is_backlogged(&self) -> bool {
-        self.unsent.len() > BACKPRESSURE_BYTES
+        let syncing = self.syncing.as_ref().map_or(0, |held| held.bytes.len());
+        self.unsent.len() + self.held.bytes.len() + syncing > BACKPRESSURE_BYTES
     }
 
     pub(crate) fn send(&mut self, messages: Vec<Message>, commitment: Commitment) {
-        self.unflushed_start.get_or_insert(self.unsent.len());
         for message in messages {
-            message.encode(&mut self.unsent);
-            self.unflushed.push((message, commitment));
+            message.encode(&mut self.held.bytes);
+            self.held.messages.push((message, commitment));
         }
+    }
+
+    /// Has the queued messages wait for a sync, unless they tell nothing that it makes durable.
+    pub(crate) fn hold_for_sync(&mut self) {
+        if !self.held.is_committed() {
+            self.syncing = Some(std::mem::take(&mut self.held));
+        }
+    }
+
+    /// Lets the messages that waited for a sync be sent.
+    pub(crate) fn release_synced(&mut self) {
+        if let Some(held) = self.syncing.take() {
+            self.unsent.extend(held.bytes);
+        }
+    }
+
+    /// Lets the queued messages be sent if they tell nothing that is uncommitted.
+    pub(crate) fn release_committed(&mut self) {
+        if self.syncing.is_none() && self.held.is_committed() {
+            self.release();
+        }
+    }
+
+    /// Lets the queued messages be sent.
+    pub(crate) fn release(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        self.unsent.extend(held.bytes);
     }
 
     /// Sends errors in place of the uncommitted responses. A peer that was to get an uncommitted request is disconnected. Returns
     /// these responses.
     pub(crate) fn retract(&mut self, failure: &Failure) -> Vec<Message> {
-        let unflushed = std::mem::take(&mut self.unflushed);
-        let (committed, uncommitted): (Vec<_>, Vec<_>) = unflushed
-            .into_iter()
-            .partition(|(_, commitment)| *commitment == Commitment::Committed);
+        let syncing = self.syncing.take().unwrap_or_default().messages;
+        let held = std::mem::take(&mut self.held).messages;
+        let messages = syncing.into_iter().chain(held);
+        let (committed, uncommitted): (Vec<_>, Vec<_>) =
+            messages.partition(|(_, commitment)| *commitment == Commitment::Committed);
         if uncommitted
             .iter()
             .any(|(message, _)| message.kind == MessageType::Request)
@@ -102,9 +150,6 @@ impl Connection {
             self.is_ended = true;
             self.unsent.clear();
             return Vec::new();
-        }
-        if let Some(start) = self.unflushed_start.take() {
-            self.unsent.truncate(start);
         }
         for (message, _) in &committed {
             message.encode(&mut self.unsent);
@@ -121,9 +166,8 @@ impl Connection {
         uncommitted.map(|(response, _)| response).collect()
     }
 
+    /// Sends what may be sent, as far as the socket takes it.
     pub(crate) fn flush(&mut self, network: &mut Network) {
-        self.unflushed_start = None;
-        self.unflushed.clear();
         let sent = network.send(self.link, End::Peer, &self.unsent);
         self.unsent.drain(..sent);
     }

@@ -17,7 +17,7 @@ use penstock_manager::{Manager, Queue, Settings};
 use penstock_resource::{Config, Effect, ResourceModule};
 use penstock_rset::ResourceSet;
 use penstock_sched::Phase;
-use penstock_store::{LogLimits, Store, Synchronous};
+use penstock_store::{Commit, LogLimits, Store, Synchronous};
 use penstock_wire::{Message, MessageType};
 
 use crate::connection::{Commitment, Connection, Failure};
@@ -32,6 +32,7 @@ use crate::vfs::{sync_file, with_disk};
 
 /// The database.
 pub(crate) const STORE: &str = "/store";
+const STORE_LOG: &str = "/store-wal";
 const MANAGER_NAMES: [&str; 6] = [
     "job-manager",
     "job-ingest",
@@ -48,6 +49,10 @@ const MAX_EXCHANGES: usize = 16;
 /// Rounds without input from outside, after which services only talk to each other.
 const MAX_ROUNDS: usize = 200;
 const MAX_COMMIT_DELAY_S: f64 = 0.05;
+/// Seconds that a sync apart from its commit takes.
+const SYNC_S: f64 = 0.005;
+/// It ends before, after fewer rounds than these.
+const MAX_ROUNDS_OF_SYNC: u32 = 4;
 /// Seconds from the failure of a service to its restart.
 const RESTART_PAUSE_S: f64 = 1.0;
 /// The lengths of the log of the store: a run has some hundred commits.
@@ -91,6 +96,16 @@ struct Posted {
     messages: Vec<Message>,
     /// Of a service in memory, whether a commit has succeeded since they were posted.
     commitment: Commitment,
+    /// Whether that is so when the sync under way has succeeded.
+    is_before_sync: bool,
+}
+
+/// A sync of the last commit that is under way.
+struct Syncing {
+    /// When it ends.
+    by: f64,
+    /// The rounds after which it ends if they come before.
+    rounds: u32,
 }
 
 /// One run of the daemon's process.
@@ -127,6 +142,7 @@ pub struct Daemon {
     /// Whether the failed job manager, which is closed, has left such a commit.
     has_doubtful_commit: bool,
     commit_by: Option<f64>,
+    syncing: Option<Syncing>,
     clock_offset: f64,
     has_rejection: bool,
     /// The clients of the failed job manager with services of their own.
@@ -171,6 +187,12 @@ fn open_manager(
         synced.map_err(|fault| io::Error::other(format!("I/O error: {fault:?}")))
     });
     store.wait_for_copies_by(copies::finish);
+    if setup.has_slow_syncs {
+        store.sync_log_by(Path::new(STORE_LOG), || {
+            let synced = sync_file(STORE_LOG);
+            synced.map_err(|fault| io::Error::other(format!("I/O error: {fault:?}")))
+        });
+    }
     let mut manager = Manager::open(store, settings(setup, excluded), now)?;
     // A request about several jobs is open for some time.
     manager.set_slice(1);
@@ -236,6 +258,7 @@ impl Daemon {
             rounds: 0,
             has_doubtful_commit: false,
             commit_by: None,
+            syncing: None,
             clock_offset: now - monotonic,
             has_rejection: false,
             lost_peers: Vec::new(),
@@ -277,8 +300,9 @@ impl Daemon {
 
     /// The store, if clients can be shown all that it has: the daemon serves reads, and nothing is uncommitted.
     pub fn readable_store(&self) -> Option<&Store> {
-        let is_committed =
-            !self.failures.contains_key(&Role::Manager) && !self.manager.has_uncommitted();
+        let is_committed = !self.failures.contains_key(&Role::Manager)
+            && !self.manager.has_uncommitted()
+            && self.syncing.is_none();
         (is_committed || self.manager.is_reading()).then(|| self.manager.store())
     }
 
@@ -433,6 +457,7 @@ impl Daemon {
         if !self.failures.contains_key(&Role::Manager) {
             times.extend(self.manager.deadline());
             times.extend(self.commit_by);
+            times.extend(self.syncing.as_ref().map(|syncing| syncing.by));
         }
         times.extend(self.scheduler.as_ref().and_then(CheckedScheduler::deadline));
         times.extend(self.hooks.deadline());
@@ -446,6 +471,13 @@ impl Daemon {
         let due = self.restart_at.iter().filter(|(_, at)| is_due(at));
         for role in due.map(|(role, _)| *role).collect::<Vec<_>>() {
             self.restart(role);
+        }
+        if self
+            .syncing
+            .as_ref()
+            .is_some_and(|sync| sync.by <= self.now)
+        {
+            self.end_sync();
         }
         if self.commit_by.as_ref().is_some_and(|at| *at <= self.now) {
             self.commit_by = None;
@@ -527,6 +559,16 @@ impl Daemon {
         );
     }
 
+    /// Ends the sync that is under way. Returns whether there was one.
+    pub fn end_slow_sync(&mut self) -> bool {
+        let is_syncing = self.syncing.is_some();
+        if is_syncing {
+            self.end_sync();
+            self.run();
+        }
+        is_syncing
+    }
+
     fn run_round(&mut self) {
         self.is_in_round = true;
         for _ in 0..MAX_EXCHANGES {
@@ -540,12 +582,12 @@ impl Daemon {
         }
         self.continue_copy();
         self.is_in_round = false;
-        let mut network = self.network.borrow_mut();
-        for connection in self.connections.values_mut() {
-            if !connection.is_unflushed() && !with_disk(|disk| disk.is_killed()) {
-                connection.flush(&mut network);
-            }
+        match &mut self.syncing {
+            Some(Syncing { rounds: 0, .. }) => self.end_sync(),
+            Some(syncing) => syncing.rounds -= 1,
+            None => {}
         }
+        self.flush();
     }
 
     /// Has the copy of the log that is due make some disk operations: others come after the next commits.
@@ -569,19 +611,85 @@ impl Daemon {
         }
     }
 
+    /// Commits, or leaves that to the end of the sync under way.
     fn commit(&mut self) {
-        if self.failures.contains_key(&Role::Manager) {
+        if self.syncing.is_some() {
+            for connection in self.connections.values_mut() {
+                connection.release_committed();
+            }
             return self.flush();
         }
-        match self.manager.commit() {
+        if self.failures.contains_key(&Role::Manager) {
+            return self.release();
+        }
+        match self.manager.begin_commit() {
+            Ok(Commit::Syncing) => {
+                self.syncing = Some(Syncing {
+                    by: self.now + SYNC_S,
+                    rounds: self.rounds % MAX_ROUNDS_OF_SYNC,
+                });
+                for posted in &mut self.posted {
+                    posted.is_before_sync = true;
+                }
+                for connection in self.connections.values_mut() {
+                    connection.hold_for_sync();
+                    connection.release_committed();
+                }
+                self.flush();
+            }
             Ok(_) => {
                 for posted in &mut self.posted {
                     posted.commitment = Commitment::Committed;
                 }
-                self.flush();
+                self.release();
             }
             Err(error) => self.fail_manager(&Failure::of(&error)),
         }
+    }
+
+    /// Commits the changes so far, and has them durable at once.
+    fn commit_durably(&mut self) {
+        self.finish_sync();
+        self.commit();
+        self.finish_sync();
+    }
+
+    /// Sends the messages held for the sync of the last commit, and commits later changes.
+    fn end_sync(&mut self) {
+        self.finish_sync();
+        self.commit();
+    }
+
+    fn finish_sync(&mut self) {
+        if let Err(error) = self.send_synced() {
+            self.fail_manager(&Failure::of(&error));
+        }
+    }
+
+    /// Sends the messages held for the sync that is under way, if there is one.
+    fn send_synced(&mut self) -> Result<(), penstock_store::Error> {
+        if self.syncing.take().is_none() {
+            return Ok(());
+        }
+        self.manager.finish_sync()?;
+        for posted in &mut self.posted {
+            if std::mem::take(&mut posted.is_before_sync) {
+                posted.commitment = Commitment::Committed;
+            }
+        }
+        for connection in self.connections.values_mut() {
+            connection.release_synced();
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// Lets connections send the messages of the round.
+    fn release(&mut self) {
+        for connection in self.connections.values_mut() {
+            connection.release();
+        }
+        self.flush();
     }
 
     /// Lets connections write: services first.
@@ -627,6 +735,7 @@ impl Daemon {
             from,
             messages,
             commitment: Commitment::Uncommitted,
+            is_before_sync: false,
         });
     }
 
@@ -717,7 +826,9 @@ impl Daemon {
             let needs_commit = role.is_some_and(|role| {
                 matches!(role, Role::Control | Role::Hooks) && !self.failures.contains_key(&role)
             });
-            if needs_commit && commitment == Commitment::Uncommitted {
+            // Of others it is known that they tell nothing uncommitted.
+            let is_in_memory = sending_role.is_some_and(Role::is_in_memory);
+            if needs_commit && is_in_memory && commitment == Commitment::Uncommitted {
                 self.commit_posted();
                 if was_healthy && !self.failures.contains_key(&Role::Manager) {
                     commitment = Commitment::Committed;
@@ -733,7 +844,6 @@ impl Daemon {
             } else if let Some(role) = role {
                 self.serve(role, &messages);
             } else if let Some(connection) = self.connections.get_mut(&peer) {
-                let is_in_memory = sending_role.is_some_and(Role::is_in_memory);
                 let sent = if is_in_memory {
                     commitment
                 } else {
@@ -750,7 +860,7 @@ impl Daemon {
         if self.is_in_round && !self.failures.contains_key(&Role::Manager) {
             self.post_output(Role::Manager);
         }
-        self.commit();
+        self.commit_durably();
     }
 
     /// Sends errors in place of responses that tell changes which are not committed.
@@ -896,6 +1006,8 @@ impl Daemon {
     // --- failures
 
     fn fail_manager(&mut self, failure: &Failure) {
+        // The last commit may be durable.
+        let _ = self.send_synced();
         self.fail(Role::Manager, failure.clone());
         self.open_for_reading(failure);
         if !self.failures.contains_key(&Role::Resource) {
@@ -920,11 +1032,11 @@ impl Daemon {
             }
         }
         let connections = self.connections.iter();
-        let unflushed = connections.filter(|(_, connection)| connection.is_unflushed());
-        for peer in unflushed.map(|(peer, _)| *peer).collect::<Vec<_>>() {
+        let holding = connections.filter(|(_, connection)| connection.holds_messages());
+        for peer in holding.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             self.retract(peer, failure);
         }
-        self.flush();
+        self.release();
     }
 
     /// Has requests that change nothing served from the store by another job manager, until one can write it.
@@ -1029,6 +1141,7 @@ impl Daemon {
         self.has_doubtful_commit = false;
         self.has_rejection = false;
         self.commit_by = None;
+        self.syncing = None;
         let peer = self.peers.get(&Role::Manager).copied().unwrap_or_default();
         self.lost_peers = self.router.serving_clients(peer);
         Ok(())

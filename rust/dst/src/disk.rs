@@ -179,6 +179,13 @@ impl Disk {
         Ok(())
     }
 
+    /// Whether a file has changes that are in the page cache alone.
+    #[cfg(test)]
+    pub fn has_unsynced(&self, name: &str) -> bool {
+        let file = self.files.get(name);
+        file.is_some_and(|file| !file.unsynced.is_empty())
+    }
+
     /// Makes the changes of a file durable. After a failed sync they are in the page cache alone, as with Linux: no later
     /// sync writes them.
     ///

@@ -322,6 +322,8 @@ pub struct Setup {
     pub inactive_num_limit: Option<u32>,
     /// The clients that are guests'.
     pub guests: Guests,
+    /// Whether a sync of the store's log ends some time after its commit.
+    pub has_slow_syncs: bool,
 }
 
 /// The part of guests in a run.
@@ -355,6 +357,7 @@ impl Setup {
         epilog: false,
         inactive_num_limit: None,
         guests: Guests::None,
+        has_slow_syncs: false,
     };
 
     /// The instances with one option less.
@@ -375,6 +378,10 @@ impl Setup {
             },
             Self {
                 inactive_num_limit: None,
+                ..self
+            },
+            Self {
+                has_slow_syncs: false,
                 ..self
             },
             Self {
@@ -412,6 +419,8 @@ impl Setup {
             }
             ("guests", "yes") => self.guests = Guests::Some,
             ("guests", "writing") => self.guests = Guests::Writing,
+            ("syncs", "slow") => self.has_slow_syncs = true,
+            ("syncs", _) => return Err("expected `slow`".to_owned()),
             ("guests", _) => return Err("expected `yes` or `writing`".to_owned()),
             _ => return Ok(false),
         }
@@ -436,6 +445,9 @@ impl fmt::Display for Setup {
             Guests::Some => writeln!(out, "guests yes")?,
             Guests::Writing => writeln!(out, "guests writing")?,
         }
+        if self.has_slow_syncs {
+            writeln!(out, "syncs slow")?;
+        }
         Ok(())
     }
 }
@@ -451,6 +463,8 @@ pub struct Script {
 
 /// Draws the seeds with dependencies apart from other choices.
 const DEPENDENTS: u64 = 1 << 40;
+/// Draws the seeds with slow syncs apart from other choices.
+const SLOW_SYNCS: u64 = 1 << 41;
 
 impl Script {
     /// Draws a script.
@@ -500,6 +514,7 @@ impl Script {
                 true => Guests::Some,
                 false => Guests::None,
             },
+            has_slow_syncs: Random::new(seed ^ SLOW_SYNCS).one_in(3),
         };
         let kinds: Vec<(StepKind, u32)> = if is_about_log {
             let is_about_hooks = |kind| matches!(kind, StepKind::EndHook | StepKind::FailHooks);

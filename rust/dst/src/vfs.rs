@@ -633,7 +633,7 @@ mod tests {
     use std::io;
     use std::path::Path;
 
-    use penstock_store::{LogLimits, Store, Synchronous};
+    use penstock_store::{Commit, LogLimits, Store, Synchronous};
 
     use super::*;
     use crate::disk::Faults;
@@ -733,6 +733,61 @@ mod tests {
         reader.execute_batch("COMMIT").unwrap();
         assert_eq!(seen(&reader), "2");
         assert!(reader.execute_batch("DELETE FROM meta").is_err());
+    }
+
+    /// A store whose commits are synced apart.
+    fn open_slow() -> Store {
+        let mut store = open().unwrap();
+        store.sync_log_by(Path::new("/store-wal"), || {
+            sync_file("/store-wal").map_err(|fault| io::Error::other(format!("{fault:?}")))
+        });
+        store
+    }
+
+    #[test]
+    fn a_commit_that_is_synced_apart_survives_a_power_failure_after_the_sync() {
+        for (is_synced, seed) in [(true, 0), (true, 1), (false, 0)] {
+            format_disk();
+            let mut store = open_slow();
+            store.set_meta("a", "1").unwrap();
+            store.commit().unwrap();
+            store.set_meta("b", "1").unwrap();
+            assert_eq!(store.begin_commit().unwrap(), Commit::Syncing);
+            if is_synced {
+                assert!(store.finish_sync().unwrap());
+            }
+            with_disk(|disk| assert_eq!(disk.has_unsynced("/store-wal"), !is_synced));
+            lose_power_of(store, seed);
+            let store = open().unwrap();
+            assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
+            if is_synced {
+                assert_eq!(store.meta("b").unwrap().as_deref(), Some("1"));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_or_committed_after_a_sync_apart_has_failed() {
+        format_disk();
+        let mut store = open_slow();
+        store.set_meta("a", "1").unwrap();
+        store.commit().unwrap();
+        store.set_meta("b", "1").unwrap();
+        assert_eq!(store.begin_commit().unwrap(), Commit::Syncing);
+        store.set_meta("c", "1").unwrap();
+        with_disk(|disk| disk.faults.sync_error_after = Some(0));
+        assert!(store.finish_sync().unwrap_err().is_input_output());
+        assert!(store.has_doubtful_commit());
+        assert!(store.commit().unwrap_err().is_input_output());
+        let reader = store.reopen_for_reading(Path::new("/store"));
+        assert!(reader.unwrap_err().is_input_output());
+        // The next start makes durable what it finds.
+        for seed in 0..20 {
+            lose_power_of(open().unwrap(), seed);
+            let store = open().unwrap();
+            assert_eq!(store.meta("b").unwrap().as_deref(), Some("1"));
+            assert_eq!(store.meta("c").unwrap(), None);
+        }
     }
 
     /// Ends the process that uses a store, and then the power fails.

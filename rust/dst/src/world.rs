@@ -464,6 +464,13 @@ impl World {
             || self.machine.end_short_count(&mut network)
     }
 
+    /// Ends the sync of the store that is under way. Returns whether there was one.
+    fn end_sync(&mut self) -> bool {
+        let has_ended = self.daemon.as_mut().is_some_and(Daemon::end_slow_sync);
+        self.settle_daemon();
+        has_ended
+    }
+
     /// Delivers everything that is under way.
     pub fn run(&mut self) {
         if let Some(daemon) = &mut self.daemon {
@@ -471,7 +478,7 @@ impl World {
         }
         self.settle_daemon();
         for _ in 0..MAX_DELIVERIES {
-            if !self.deliver_one() {
+            if !self.deliver_one() && !self.end_sync() {
                 let mut daemon = self.daemon.iter();
                 if !daemon.any(Daemon::has_open_request) {
                     return;

@@ -18,7 +18,7 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_rset::ResourceSet;
 use penstock_store::{
-    BadRow, EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store,
+    BadRow, Commit, EndedClass, EndedJob, Error as StoreError, JobRecord, JobRow, JobUsage, Store,
     Submission,
 };
 use penstock_wire::Message;
@@ -653,10 +653,23 @@ impl Context {
         self.storage.has_failed()
     }
 
-    /// Makes all changes durable. Returns whether there were any.
-    pub(crate) fn commit(&mut self) -> Result<bool, StoreError> {
+    /// Commits all changes, without waiting for a slow disk: see [`Store::begin_commit`].
+    pub(crate) fn begin_commit(&mut self) -> Result<Commit, StoreError> {
         self.write_events();
-        self.storage.commit()
+        self.storage.begin_commit()
+    }
+
+    /// Waits for the end of the sync that a commit has begun, if there is one.
+    pub(crate) fn finish_sync(&mut self) -> Result<bool, StoreError> {
+        self.storage.finish_sync()
+    }
+
+    /// Has a thread sync the commits while the disk is slow.
+    pub(crate) fn sync_in_thread(
+        &mut self,
+        notify: impl Fn() + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.storage.sync_in_thread(notify)
     }
 
     /// Closes the store: every later call of it fails.

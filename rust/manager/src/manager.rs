@@ -6,7 +6,7 @@ use penstock_flux::Histogram;
 use penstock_flux::job_manager::{HousekeepingStats, StatsResponse};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_store::Store;
+use penstock_store::{Commit, Store};
 use penstock_wire::{Body, Message};
 
 use crate::bulk::BulkRequests;
@@ -219,12 +219,47 @@ impl Manager {
     /// The store failed. Messages taken since the last commit must not be sent, and the manager must not
     /// be used again.
     pub fn commit(&mut self) -> Result<bool, penstock_store::Error> {
+        let commit = self.begin_commit()?;
+        self.finish_sync()?;
+        Ok(commit != Commit::Unchanged)
+    }
+
+    /// Commits every change, without waiting for a slow disk: after [`Commit::Syncing`] the messages that were taken must not
+    /// be sent until [`finish_sync`](Self::finish_sync) has succeeded. Later changes are those of the next commit, which waits
+    /// for the end of the sync.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub fn begin_commit(&mut self) -> Result<Commit, penstock_store::Error> {
         self.exec.record_unsent(&mut self.cx);
-        let has_changed = self.cx.commit()?;
+        let commit = self.cx.begin_commit()?;
         for duration in self.cx.store().take_checkpoint_durations() {
             self.checkpoints.observe(duration.as_secs_f64());
         }
-        Ok(has_changed)
+        Ok(commit)
+    }
+
+    /// Waits for the end of the sync that [`begin_commit`](Self::begin_commit) has begun, if there is one. Returns whether
+    /// there was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub fn finish_sync(&mut self) -> Result<bool, penstock_store::Error> {
+        self.cx.finish_sync()
+    }
+
+    /// Has a thread sync the commits while the disk is slow. It calls `notify` at the end of each sync.
+    ///
+    /// # Errors
+    ///
+    /// The log of the store cannot be opened.
+    pub fn sync_in_thread(
+        &mut self,
+        notify: impl Fn() + Send + 'static,
+    ) -> Result<(), penstock_store::Error> {
+        self.cx.sync_in_thread(notify)
     }
 
     /// Sets the time of the monotonic clock at the messages that follow, in seconds: the statistics have durations by it.

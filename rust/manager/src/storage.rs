@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use penstock_store::{Error, Store};
+use penstock_store::{Commit, Error, Store};
 
 /// The store of one manager.
 ///
-/// A failed operation yields a default value and makes every later [`commit`](Self::commit) fail, so
+/// A failed operation yields a default value and makes every later [`begin_commit`](Self::begin_commit) fail, so
 /// that no message that depends on that value leaves the manager.
 #[derive(Debug)]
 pub(crate) struct Storage {
@@ -95,14 +95,27 @@ impl Storage {
         &self.store
     }
 
-    /// Makes all changes durable. Returns whether there were any.
-    pub(crate) fn commit(&mut self) -> Result<bool, Error> {
+    /// Commits all changes, without waiting for a slow disk: see [`Store::begin_commit`].
+    pub(crate) fn begin_commit(&mut self) -> Result<Commit, Error> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let changed = self.store.commit()?;
-        self.commits += u64::from(changed);
-        Ok(changed)
+        let commit = self.store.begin_commit()?;
+        self.commits += u64::from(commit != Commit::Unchanged);
+        Ok(commit)
+    }
+
+    /// Waits for the end of the sync that a commit has begun, if there is one.
+    pub(crate) fn finish_sync(&mut self) -> Result<bool, Error> {
+        self.store.finish_sync()
+    }
+
+    /// Has a thread sync the commits while the disk is slow.
+    pub(crate) fn sync_in_thread(
+        &mut self,
+        notify: impl Fn() + Send + 'static,
+    ) -> Result<(), Error> {
+        self.store.sync_in_thread(notify)
     }
 
     /// Whether there is something to commit, or a failure to report.

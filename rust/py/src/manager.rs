@@ -1,14 +1,17 @@
 //! `JobManager`: jobs, their states and their store.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use penstock_flux::RequestError;
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::{DiskSpace, Settings};
 use penstock_rset::ResourceSet;
-use penstock_store::{Store, Synchronous};
+use penstock_store::{Commit, Store, Synchronous};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -23,6 +26,30 @@ pub(crate) struct JobManager {
     /// The database; `None` for one in memory that nothing else can open.
     path: Option<PathBuf>,
     synchronous: Synchronous,
+    /// By it a thread that syncs the store tells the end of each sync.
+    sync_ends: OnceLock<SyncEnds>,
+}
+
+/// A byte can be read at the end of a sync.
+struct SyncEnds {
+    reader: UnixStream,
+    writer: Arc<UnixStream>,
+}
+
+impl SyncEnds {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = UnixStream::pair()?;
+        reader.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        let writer = Arc::new(writer);
+        Ok(Self { reader, writer })
+    }
+
+    fn notify(&self) -> impl Fn() + Send + 'static {
+        let writer = Arc::clone(&self.writer);
+        // It is full of bytes that tell the same.
+        move || drop((&*writer).write(&[0]))
+    }
 }
 
 /// The output of a manager: see [`JobManager::take_output`].
@@ -88,7 +115,22 @@ impl JobManager {
             manager: Mutex::new(manager.map_err(raised)?),
             path,
             synchronous,
+            sync_ends: OnceLock::new(),
         })
+    }
+
+    /// Has a thread sync the commits while the disk is slow.
+    fn sync_in_thread(&self, py: Python<'_>) -> PyResult<()> {
+        let ends = SyncEnds::new()?;
+        let notify = self.sync_ends.get_or_init(|| ends).notify();
+        self.with(py, |manager| manager.sync_in_thread(notify))?
+            .map_err(raised)
+    }
+
+    /// A descriptor that can be read when a sync has ended; `None` without that thread.
+    #[getter]
+    fn sync_descriptor(&self) -> Option<RawFd> {
+        self.sync_ends.get().map(|ends| ends.reader.as_raw_fd())
     }
 
     /// Replaces the manager by one that is built from what the store has committed, as at a start of the instance.
@@ -101,7 +143,10 @@ impl JobManager {
             // The state that a panic has left is replaced.
             let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
             manager.rebuild(path, || {
-                let store = Store::open(path, self.synchronous)?;
+                let mut store = Store::open(path, self.synchronous)?;
+                if let Some(ends) = self.sync_ends.get() {
+                    store.sync_in_thread(ends.notify())?;
+                }
                 penstock_manager::Manager::open(store, settings, now)
             })?;
             self.manager.clear_poison();
@@ -200,6 +245,33 @@ impl JobManager {
     fn commit(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, penstock_manager::Manager::commit)?
             .map_err(raised)
+    }
+
+    /// Commits all changes. Returns whether there were any, and whether they are not durable until
+    /// [`finish_sync`](Self::finish_sync).
+    fn begin_commit(&self, py: Python<'_>) -> PyResult<(bool, bool)> {
+        let commit = self
+            .with(py, penstock_manager::Manager::begin_commit)?
+            .map_err(raised)?;
+        Ok((commit != Commit::Unchanged, commit == Commit::Syncing))
+    }
+
+    /// Whether a sync is under way, for the end of which [`finish_sync`](Self::finish_sync) would wait.
+    #[getter]
+    fn is_syncing(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            let manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
+            manager.store().is_syncing()
+        })
+    }
+
+    /// Waits for the end of the sync that a commit has begun, also if a panic has left the manager since.
+    fn finish_sync(&self, py: Python<'_>) -> PyResult<bool> {
+        let finished = py.detach(|| {
+            let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
+            manager.finish_sync()
+        });
+        finished.map_err(raised)
     }
 
     fn set_monotonic(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {

@@ -1,8 +1,8 @@
 //! One `SQLite` database: how it is opened, and the transaction that collects its writes.
 
 use std::io;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use penstock_jobspec::job_id::JobId;
 use rusqlite::config::DbConfig;
@@ -15,6 +15,7 @@ use crate::file::require_file;
 use crate::generation::{self, Files, Progress};
 use crate::log_file::{self, Log};
 use crate::log_space::LogSpace;
+use crate::log_sync::{LogSync, Notify};
 use crate::schema::{self, OldLog, Synchronous};
 use crate::{common_events, old_log, space};
 
@@ -43,8 +44,33 @@ pub(crate) struct Database {
     files: Option<DatabaseFiles>,
     /// `None` for a database in memory, and for one that is read.
     checkpoints: Option<Checkpoints>,
-    has_doubtful_commit: bool,
+    /// Syncs that are not part of a commit; `None` if there are none.
+    syncs: Option<LogSync>,
+    /// Whether the sync of the open transaction's commit is to be one of these.
+    is_sync_apart: bool,
+    doubt: Doubt,
     warnings: Vec<String>,
+}
+
+/// The durability of the changes so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// There were no changes to commit.
+    Unchanged,
+    /// They are durable.
+    Durable,
+    /// They are written, and the log is being synced: [`Store::finish_sync`](crate::Store::finish_sync).
+    Syncing,
+}
+
+/// A commit whose sync has failed: the next process may find it in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// The connections do not know of it.
+    InFile,
+    /// They do.
+    Shared,
 }
 
 /// The files of a database.
@@ -142,9 +168,18 @@ impl Database {
 
     /// Closes the database at `path`, and opens it for reading: a commit that is not durable is not read.
     pub(crate) fn reopen_for_reading(&mut self, path: &Path) -> Result<Self, Error> {
-        if !self.has_doubtful_commit {
-            self.close();
-            return self.open_follower(path);
+        // A failure of the sync under way is one more.
+        let _ = self.finish_sync();
+        match self.doubt {
+            Doubt::None => {
+                self.close();
+                return self.open_follower(path);
+            }
+            Doubt::Shared => {
+                self.close();
+                return Err(Error::doubtful(path));
+            }
+            Doubt::InFile => {}
         }
         // The connections share what they know of the log, which ends before that commit. After the last of them SQLite would
         // read the log from its file, and find it.
@@ -200,7 +235,9 @@ impl Database {
             log: None,
             files: None,
             checkpoints: None,
-            has_doubtful_commit: false,
+            syncs: None,
+            is_sync_apart: false,
+            doubt: Doubt::None,
             warnings: Vec::new(),
         })
     }
@@ -217,6 +254,10 @@ impl Database {
 
     fn close_connections(&mut self) {
         self.open = false;
+        let _ = self.finish_sync();
+        if let Some(syncs) = self.syncs.take() {
+            syncs.stop();
+        }
         if self.checkpoints.is_some() && log_file::check_length(&self.connection).is_err() {
             self.count_as_lost(self.progress.generation);
         }
@@ -271,6 +312,32 @@ impl Database {
         self.checkpoints.as_ref().and_then(Checkpoints::take_due)
     }
 
+    /// Has commits synced by a thread while the disk is slow. The function is called by the thread at the end of each sync.
+    pub(crate) fn sync_in_thread(&mut self, notify: Notify) -> Result<(), Error> {
+        if self.files.is_some() && self.synchronous == Synchronous::Full {
+            let path = PathBuf::from(self.connection.path().unwrap_or_default());
+            let log = generation::log_path(&path);
+            self.syncs = Some(LogSync::in_thread(&log, notify)?);
+        }
+        Ok(())
+    }
+
+    /// Has the thread sync each commit, for tests.
+    pub(crate) fn expect_slow_syncs(&mut self) {
+        if let Some(syncs) = &mut self.syncs {
+            syncs.expect_slow();
+        }
+    }
+
+    /// Has [`finish_sync`](Self::finish_sync) sync each commit by a function, for simulation.
+    pub(crate) fn sync_log_by(
+        &mut self,
+        path: &Path,
+        sync: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+    ) {
+        self.syncs = Some(LogSync::by_calls(path, sync));
+    }
+
     /// Has a function wait for the end of a copy that was taken, for simulation.
     pub(crate) fn wait_for_copies_by(&mut self, wait: fn()) {
         if let Some(checkpoints) = &mut self.checkpoints {
@@ -308,10 +375,17 @@ impl Database {
         self.greatest_id = self.greatest_id.max(id);
     }
 
-    /// Makes every write since the last commit durable. Returns whether there were any.
-    pub(crate) fn commit(&mut self) -> Result<bool, Error> {
+    /// Commits every write since the last commit. If the disk is slow the log is synced later: until
+    /// [`finish_sync`](Self::finish_sync) has succeeded they are not durable. Waits for the end of the sync before.
+    pub(crate) fn begin_commit(&mut self) -> Result<Commit, Error> {
+        self.finish_sync()?;
+        if self.doubt == Doubt::Shared {
+            return Err(Error::doubtful(Path::new(
+                self.connection.path().unwrap_or_default(),
+            )));
+        }
         if !self.open {
-            return Ok(false);
+            return Ok(Commit::Unchanged);
         }
         let checkpoints = self.checkpoints.as_ref();
         if let Some(failure) = checkpoints.and_then(Checkpoints::take_failure) {
@@ -324,6 +398,7 @@ impl Database {
             "UPDATE store SET generation = ?, greatest_id = ?",
             params![generation.cast_signed(), greatest_id],
         )?;
+        let began = Instant::now();
         let committed = self.execute("COMMIT");
         if let Err(source) = committed {
             let error = Error::new("cannot commit", &source);
@@ -332,17 +407,58 @@ impl Database {
             }
             return Err(error);
         }
+        let time = began.elapsed();
         self.open = false;
         if self.checkpoints.is_some() {
             self.check_commit(generation)?;
         }
         self.progress.generation = generation;
         self.progress.greatest_id = self.greatest_id;
-        self.record_commit()?;
+        let commit = self.sync_commit(time)?;
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.follow_commit();
         }
+        Ok(commit)
+    }
+
+    /// Begins the sync of a commit that took some time, unless it was part of it.
+    fn sync_commit(&mut self, time: Duration) -> Result<Commit, Error> {
+        match &mut self.syncs {
+            Some(syncs) if self.is_sync_apart => {
+                syncs.begin();
+                if syncs.is_under_way() {
+                    return Ok(Commit::Syncing);
+                }
+                self.finish_sync()?;
+                return Ok(Commit::Durable);
+            }
+            Some(syncs) => syncs.observe(time),
+            None => {}
+        }
+        self.record_commit()?;
+        Ok(Commit::Durable)
+    }
+
+    /// Waits for the end of the sync of the last commit, if that was begun and not finished. Returns whether it was.
+    pub(crate) fn finish_sync(&mut self) -> Result<bool, Error> {
+        let Some(syncs) = self.syncs.as_mut().filter(|syncs| syncs.is_pending()) else {
+            return Ok(false);
+        };
+        if let Err(error) = syncs.wait() {
+            // Later writes may be in the page cache alone, too.
+            self.doubt = Doubt::Shared;
+            if let Some(checkpoints) = &self.checkpoints {
+                checkpoints.end_copies();
+            }
+            return Err(error);
+        }
+        self.record_commit()?;
         Ok(true)
+    }
+
+    /// Whether the sync of the last commit is under way.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.syncs.as_ref().is_some_and(LogSync::is_under_way)
     }
 
     /// Overwrites the pages of a commit whose sync has failed, which the next process would find in the log and take for a
@@ -353,16 +469,21 @@ impl Database {
             if !self.connection.is_autocommit() {
                 self.connection.execute_batch("ROLLBACK")?;
             }
+            schema::set_synchronous(&self.connection, self.synchronous)?;
             self.connection.execute_batch(
                 "BEGIN IMMEDIATE; UPDATE store SET generation = generation + 1; COMMIT",
             )
         };
-        self.has_doubtful_commit = overwrite().is_err();
+        self.doubt = if overwrite().is_err() {
+            Doubt::InFile
+        } else {
+            Doubt::None
+        };
     }
 
-    /// Whether a commit has failed that the next process may find in the log: it could not be overwritten.
+    /// Whether a commit has failed that the next process may find in the log.
     pub(crate) fn has_doubtful_commit(&self) -> bool {
-        self.has_doubtful_commit
+        self.doubt != Doubt::None
     }
 
     /// Checks that the files have what was written to them before the commit with this number, and the commit.
@@ -457,6 +578,7 @@ impl Database {
             if let Some(checkpoints) = &mut self.checkpoints {
                 checkpoints.copy_rest(&self.connection)?;
             }
+            self.choose_sync()?;
             self.execute("BEGIN IMMEDIATE")
                 .map_err(|source| Error::new("cannot begin a transaction", &source))?;
             self.open = true;
@@ -472,6 +594,23 @@ impl Database {
                 files.log.extend(pages);
             }
         }
+        Ok(())
+    }
+
+    /// Decides whether the sync of the next transaction's commit is to be part of it.
+    fn choose_sync(&mut self) -> Result<(), Error> {
+        let is_apart = self.syncs.as_ref().is_some_and(LogSync::is_slow);
+        if is_apart == self.is_sync_apart {
+            return Ok(());
+        }
+        let synchronous = if is_apart {
+            Synchronous::Normal
+        } else {
+            self.synchronous
+        };
+        schema::set_synchronous(&self.connection, synchronous)
+            .map_err(|source| Error::new("cannot set how commits are synced", &source))?;
+        self.is_sync_apart = is_apart;
         Ok(())
     }
 

@@ -34,6 +34,7 @@ mod generation;
 mod ids;
 mod log_file;
 mod log_space;
+mod log_sync;
 pub mod maintenance;
 mod old_log;
 mod open_submissions;
@@ -57,6 +58,7 @@ use rusqlite::params;
 pub use checkpoint::{DueCopy, LogLimits};
 use common_events::Run;
 pub use counted_bytes::{JOB_BYTES, JOBSPEC_BYTES};
+pub use database::Commit;
 use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs, EndedRow, JobUsage};
 pub use error::Error;
@@ -155,7 +157,8 @@ impl Store {
         self.database.set_log_limits(limits);
     }
 
-    /// Whether a commit has failed that may be found when the database is opened again: it could not be overwritten.
+    /// Whether a commit has failed that may be found when the database is opened again: it could not be overwritten, or
+    /// [was synced apart](Self::begin_commit).
     pub fn has_doubtful_commit(&self) -> bool {
         self.database.has_doubtful_commit()
     }
@@ -249,16 +252,67 @@ impl Store {
         self.set_meta(REPLACED_META, "")
     }
 
-    /// Makes every write since the last commit durable. Returns whether there were any.
+    /// Makes every write so far durable. Returns whether there were any since the last commit.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full, or its files were removed or truncated.
     pub fn commit(&mut self) -> Result<bool, Error> {
+        let commit = self.begin_commit()?;
+        self.finish_sync()?;
+        Ok(commit != Commit::Unchanged)
+    }
+
+    /// Commits every write since the last commit, without waiting for a slow disk: [`Commit::Syncing`]. Reads see them, and
+    /// later writes can be collected, but nothing that depends on any of them may be sent until
+    /// [`finish_sync`](Self::finish_sync) has succeeded. Waits for the end of the sync before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub fn begin_commit(&mut self) -> Result<Commit, Error> {
         if self.database.has_uncommitted() {
             self.user_bytes.write(&mut self.database)?;
         }
-        self.database.commit()
+        self.database.begin_commit()
+    }
+
+    /// Waits for the end of the sync that [`begin_commit`](Self::begin_commit) has begun, if there is one. Returns whether
+    /// there was.
+    ///
+    /// # Errors
+    ///
+    /// The log could not be synced: a start may find the commit, or not.
+    pub fn finish_sync(&mut self) -> Result<bool, Error> {
+        self.database.finish_sync()
+    }
+
+    /// Whether a sync is under way: [`finish_sync`](Self::finish_sync) would wait.
+    pub fn is_syncing(&self) -> bool {
+        self.database.is_syncing()
+    }
+
+    /// Has a thread sync the commits while the disk is slow. It calls `notify` at the end of each sync.
+    ///
+    /// # Errors
+    ///
+    /// The log cannot be opened.
+    pub fn sync_in_thread(&mut self, notify: impl Fn() + Send + 'static) -> Result<(), Error> {
+        self.database.sync_in_thread(Box::new(notify))
+    }
+
+    /// Has the thread sync each commit, for tests: otherwise it depends on the disk.
+    pub fn expect_slow_syncs(&mut self) {
+        self.database.expect_slow_syncs();
+    }
+
+    /// Has [`finish_sync`](Self::finish_sync) sync each commit by a function, for simulation.
+    pub fn sync_log_by(
+        &mut self,
+        path: &Path,
+        sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) {
+        self.database.sync_log_by(path, Box::new(sync));
     }
 
     /// Discards every write since the last commit.

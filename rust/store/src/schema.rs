@@ -206,7 +206,10 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
 }
 
 /// Sets how often the database is synced.
-fn set_synchronous(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
+pub(crate) fn set_synchronous(
+    connection: &Connection,
+    synchronous: Synchronous,
+) -> rusqlite::Result<()> {
     let level = match synchronous {
         Synchronous::Full => "FULL",
         Synchronous::Normal => "NORMAL",
