@@ -48,11 +48,11 @@ class TimedManager:
         """Everything else is the job manager's."""
         return getattr(self._manager, name)
 
-    def commit(self) -> bool:
+    def begin_commit(self) -> tuple[bool, bool]:
         """Commits, which takes time."""
         self.committed = len(self.slices)
         self._pass(self._commit_s)
-        return self._manager.commit()
+        return self._manager.begin_commit()
 
     def advance(self, now: float) -> bool:
         """Does a slice."""

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use penstock_jobspec::job_id::JobId;
 use rusqlite::config::DbConfig;
@@ -17,7 +17,7 @@ use crate::log_file::{self, Log};
 use crate::log_space::LogSpace;
 use crate::log_sync::{LogSync, Notify};
 use crate::schema::{self, OldLog, Synchronous};
-use crate::{common_events, old_log, space};
+use crate::{common_events, log_sync, old_log, space};
 
 /// With `synchronous=normal`: the number of commits after which the log is copied into the database, which makes them
 /// survive a power failure.
@@ -398,8 +398,7 @@ impl Database {
             "UPDATE store SET generation = ?, greatest_id = ?",
             params![generation.cast_signed(), greatest_id],
         )?;
-        let began = Instant::now();
-        let committed = self.execute("COMMIT");
+        let (committed, time) = log_sync::timed(|| self.execute("COMMIT"));
         if let Err(source) = committed {
             let error = Error::new("cannot commit", &source);
             if error.is_input_output() {
@@ -407,7 +406,6 @@ impl Database {
             }
             return Err(error);
         }
-        let time = began.elapsed();
         self.open = false;
         if self.checkpoints.is_some() {
             self.check_commit(generation)?;

@@ -148,7 +148,7 @@ impl LogSync {
                 let error = io::Error::other("the thread that syncs has failed");
                 self.shared.set(Err(error));
             }
-            Worker::Writer { sync } => self.shared.set(timed(sync)),
+            Worker::Writer { sync } => self.shared.set(sync_timed(sync)),
             Worker::Thread { .. } | Worker::Calls { .. } | Worker::Unstarted { .. } => {}
         }
     }
@@ -191,7 +191,7 @@ impl LogSync {
             return Ok(());
         }
         let ended = match &self.worker {
-            Worker::Calls { sync } => timed(sync),
+            Worker::Calls { sync } => sync_timed(sync),
             _ => self.shared.wait(),
         };
         let time = ended.map_err(|error| Error::file("cannot sync", &self.path, &error))?;
@@ -209,15 +209,21 @@ impl LogSync {
     }
 }
 
-fn timed(sync: &SyncFile) -> Ended {
+/// The result of some work, and the time that it took.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
-    sync()?;
-    Ok(began.elapsed())
+    let result = work();
+    (result, began.elapsed())
+}
+
+fn sync_timed(sync: &SyncFile) -> Ended {
+    let (synced, time) = timed(sync);
+    synced.map(|()| time)
 }
 
 fn serve(sync: &SyncFile, shared: &Shared, notify: &Notify, requests: &Receiver<()>) {
     while requests.recv().is_ok() {
-        shared.set(timed(sync));
+        shared.set(sync_timed(sync));
         notify();
     }
 }
