@@ -59,7 +59,7 @@ def run_copies(client: Client) -> int:
 
 
 def submit_one(client: Client) -> int:
-    client.submit(simulated_job(), urgency=0)
+    client.submit(simulated_job())
     return 1
 
 

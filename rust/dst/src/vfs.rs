@@ -630,6 +630,7 @@ pub fn open_snapshot(path: &str) -> rusqlite::Result<rusqlite::Connection> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::io;
     use std::path::Path;
 
@@ -762,6 +763,54 @@ mod tests {
             assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
             if is_synced {
                 assert_eq!(store.meta("b").unwrap().as_deref(), Some("1"));
+            }
+        }
+    }
+
+    /// Sets values, each of which fills a page.
+    fn set_values(store: &mut Store, letter: &str) {
+        for number in 0..8 {
+            let key = format!("key {number}");
+            store.set_meta(&key, &letter.repeat(3000)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_commit_whose_sync_has_failed_is_whole_or_absent_after_a_power_failure_during_the_close() {
+        for operations in 0..30 {
+            for seed in 0..10 {
+                format_disk();
+                let mut store = open_slow();
+                store.set_log_limits(LogLimits {
+                    piece: 1,
+                    restart: 2,
+                    rest: 8,
+                    max: 64,
+                });
+                for letter in ["a", "b", "c", "d"] {
+                    set_values(&mut store, letter);
+                    store.commit().unwrap();
+                    store.run_due_checkpoint();
+                }
+                set_values(&mut store, "e");
+                assert_eq!(store.begin_commit().unwrap(), Commit::Syncing);
+                with_disk(|disk| disk.faults.sync_error_after = Some(0));
+                assert!(store.finish_sync().is_err());
+                with_disk(|disk| disk.faults.kill_after = Some(operations));
+                drop(store);
+                with_disk(|disk| {
+                    disk.revive();
+                    disk.lose_power(&mut Random::new(seed));
+                });
+                let store = open().unwrap();
+                let values = (0..8).map(|number| store.meta(&format!("key {number}")).unwrap());
+                let values: BTreeSet<_> = values
+                    .flatten()
+                    .map(|value| value[..1].to_owned())
+                    .collect();
+                let is_whole = values.len() == 1
+                    && values.is_subset(&BTreeSet::from(["d".to_owned(), "e".to_owned()]));
+                assert!(is_whole, "{operations} operations, seed {seed}: {values:?}");
             }
         }
     }
