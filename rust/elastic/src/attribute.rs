@@ -6,6 +6,9 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::names::AttributeKey;
 
+/// The greatest length of a key, as in PMIx (`PMIX_MAX_KEYLEN`).
+const MAX_KEY_BYTES: usize = 511;
+
 /// The value of an attribute, by the types that RFC 0005 uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
@@ -74,11 +77,17 @@ impl Attribute {
     ///
     /// # Errors
     ///
-    /// The object is malformed, or the value is not of its type; the text names the key.
+    /// The object is malformed, its key is too long, or the value is not of its type; the text names the key.
     pub fn from_json(value: &Value) -> Result<Self, Error> {
         let json = JsonAttribute::deserialize(value)
             .map_err(|error| Error::new(format!("attribute: {error}")))?;
         let key = json.key;
+        if key.len() > MAX_KEY_BYTES {
+            let found = key.len();
+            return Err(Error::new(format!(
+                "attribute: expected a key of at most {MAX_KEY_BYTES} bytes, found {found}"
+            )));
+        }
         let wrong = |expected: &str| {
             let found = &json.value;
             Error::new(format!(
@@ -173,9 +182,23 @@ mod tests {
             json!({"key": "k", "type": "string", "value": 1}),
             json!({"key": "k", "type": "uint64", "value": "1"}),
             json!([]),
+            json!({"key": "k".repeat(512)}),
+            json!({"key": "k", "value": [{"key": "k".repeat(512)}]}),
         ] {
             assert!(Attribute::from_json(&wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_error_about_a_long_key_is_short() {
+        let wrong = json!({"key": "k".repeat(100_000), "type": "int", "value": true});
+        let error = Attribute::from_json(&wrong).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "attribute: expected a key of at most 511 bytes, found 100000"
+        );
+        let longest = json!({"key": "k".repeat(511), "value": 1});
+        assert!(Attribute::from_json(&longest).is_ok());
     }
 
     #[test]

@@ -21,6 +21,12 @@ use crate::names::{AttributeKey, Directive, Status};
 /// The maximum number of ended requests kept per job.
 const MAX_ENDED_REQUESTS: usize = 1024;
 
+/// The maximum number of pending requests per job.
+pub const MAX_PENDING_REQUESTS: usize = 1024;
+
+/// The maximum length of the texts of the ended requests kept per job. The newest one is kept, whatever its length.
+const MAX_ENDED_BYTES: usize = 1 << 20;
+
 /// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -114,6 +120,17 @@ impl Entry {
         let mut results = self.results.iter();
         let found = results.find(|result| result["key"] == key.name())?;
         found.get("value")
+    }
+
+    /// The length of its texts.
+    fn text_bytes(&self) -> usize {
+        let results = self
+            .results
+            .iter()
+            .filter_map(|result| result["value"].as_str());
+        self.id.as_ref().map_or(0, String::len)
+            + self.reason.len()
+            + results.map(str::len).sum::<usize>()
     }
 
     /// Whether the request is pending.
@@ -240,6 +257,8 @@ pub struct Account {
     /// The pending and the ended ones.
     open: BTreeSet<u32>,
     ended: BTreeSet<u32>,
+    /// The length of the texts of the ended ones.
+    ended_bytes: usize,
     /// The ends of timeouts, the earliest first.
     deadlines: BTreeSet<Deadline>,
     /// By the user's id, and by the job that represents them.
@@ -286,6 +305,11 @@ impl Account {
     /// The pending requests.
     pub fn open(&self) -> impl Iterator<Item = &Entry> {
         self.open.iter().filter_map(|seq| self.entry(*seq))
+    }
+
+    /// The number of pending requests.
+    pub fn pending(&self) -> usize {
+        self.open.len()
     }
 
     /// The pending requests whose timeout has expired.
@@ -358,6 +382,9 @@ impl Account {
         entry.status = Some(Status(ended.status));
         entry.reason = ended.reason;
         entry.results = ended.results;
+        // They were for its end alone.
+        entry.dropped = Vec::new();
+        self.ended_bytes += entry.text_bytes();
         self.open.remove(&ended.seq);
         self.ended.insert(ended.seq);
         if let Some(limit) = entry.deadline {
@@ -385,13 +412,18 @@ impl Account {
     }
 
     fn forget_oldest(&mut self) {
-        if self.ended.len() <= MAX_ENDED_REQUESTS {
-            return;
+        while self.ended.len() > MAX_ENDED_REQUESTS
+            || (self.ended_bytes > MAX_ENDED_BYTES && self.ended.len() > 1)
+        {
+            let oldest = self.ended.pop_first();
+            if let Some(oldest) = oldest.and_then(|seq| self.entries.remove(&seq)) {
+                self.ended_bytes -= oldest.text_bytes();
+                self.forget_names(oldest);
+            }
         }
-        let oldest = self.ended.pop_first();
-        let Some(oldest) = oldest.and_then(|seq| self.entries.remove(&seq)) else {
-            return;
-        };
+    }
+
+    fn forget_names(&mut self, oldest: Entry) {
         if let Some(alloc) = oldest.alloc {
             self.allocs.remove(&alloc);
         }

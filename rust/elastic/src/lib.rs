@@ -18,8 +18,9 @@ pub use attribute::{Attribute, Data};
 pub use demand::{Attempt, Demand};
 pub use error::Error;
 pub use ledger::{
-    Account, Change, Entry, Ledger, Loan, LoanEnd, Progress, RequestAgain, RequestEnd, Return,
+    Account, Change, Entry, Ledger, Loan, LoanEnd, MAX_PENDING_REQUESTS, Progress, RequestAgain,
+    RequestEnd, Return,
 };
 pub use names::{AttributeKey, Directive, Status};
 pub use release::{Holding, ReleasedPart, select_released};
-pub use request::{Denial, Flagged, MAX_ATTRIBUTES, PmixRequest};
+pub use request::{Denial, Flagged, MAX_ATTRIBUTES, PmixRequest, shortened};

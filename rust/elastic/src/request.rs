@@ -13,6 +13,21 @@ use crate::time;
 /// The greatest number of attributes of a request: PMIx has far fewer names.
 pub const MAX_ATTRIBUTES: usize = 64;
 
+/// The greatest length of a reason, and of the names of attributes that had no effect, in bytes.
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// A text as it is, or the beginning of a long one: requests can have any text in their attributes.
+pub fn shortened(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        let ellipsis = '…';
+        let mut ends = (0..=MAX_TEXT_BYTES - ellipsis.len_utf8()).rev();
+        let end = ends.find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push(ellipsis);
+    }
+    text
+}
+
 /// The denial of a request: its PMIx status and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
@@ -25,7 +40,7 @@ pub struct Denial {
 impl Denial {
     /// Makes a denial.
     pub fn new(status: Status, reason: impl Into<String>) -> Self {
-        let reason = reason.into();
+        let reason = shortened(reason.into());
         Self { status, reason }
     }
 

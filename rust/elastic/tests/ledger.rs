@@ -67,6 +67,29 @@ fn the_requests_that_a_job_remembers_are_limited() {
     assert!(account.entry(1).is_some_and(Entry::is_open));
 }
 
+#[test]
+fn the_texts_of_the_requests_that_a_job_remembers_are_limited() {
+    let mut ledger = Ledger::default();
+    for seq in 1..30 {
+        let begun = json!({"seq": seq, "directive": "new"});
+        apply(&mut ledger, "penstock.alloc-request", &begun);
+        let hosts = json!([{"key": "pmix.alloc.nlist", "value": "n".repeat(50_000)}]);
+        let reason = "x".repeat(50_000);
+        let ended = json!({"seq": seq, "status": -29, "reason": reason, "results": hosts});
+        apply(&mut ledger, "penstock.alloc-end", &ended);
+    }
+    let account = ledger.account(JOB).unwrap();
+    assert_eq!(account.entries().count(), 10);
+    // The newest stays, however long it is.
+    let begun = json!({"seq": 30, "directive": "new"});
+    apply(&mut ledger, "penstock.alloc-request", &begun);
+    let ended = json!({"seq": 30, "status": -29, "reason": "x".repeat(2_000_000)});
+    apply(&mut ledger, "penstock.alloc-end", &ended);
+    let account = ledger.account(JOB).unwrap();
+    let kept: Vec<u32> = account.entries().map(|entry| entry.seq).collect();
+    assert_eq!(kept, [30]);
+}
+
 proptest! {
     #[test]
     fn what_is_found_is_what_a_look_at_all_finds(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_elastic::{Demand, Denial, Status};
+use penstock_elastic::{Account, Demand, Denial, MAX_PENDING_REQUESTS, Status};
 use penstock_flux::RequestError;
 
 use super::request_job::out_of_resource;
@@ -36,6 +36,16 @@ pub(super) fn check_limits(
     let limits = &cx.settings.elastic;
     check_amount(&requested, &usage.of_job(job), &limits.job, "job")?;
     check_amount(&requested, &usage.of_user(user), &limits.user, "user")
+}
+
+/// Checks that a job may have another pending request: each has a row in the response to a query.
+pub(super) fn check_pending(account: Option<&Account>) -> Result<(), Denial> {
+    let pending = account.map_or(0, Account::pending);
+    if pending < MAX_PENDING_REQUESTS {
+        return Ok(());
+    }
+    let reason = format!("{pending} requests of the job are pending: expected less");
+    Err(Denial::new(Status::OUT_OF_RESOURCE, reason))
 }
 
 /// Checks whether the policy allows the allocation that a request joins to grow by it and, if the

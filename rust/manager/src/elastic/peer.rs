@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::calls::{
     self, cancelled, check_requester, denial_of, read_attributes, read_directive, respond_denial,
 };
+use super::limits::check_pending;
 use super::request_job::{finish_request_job, time_left};
 use super::requests::{Call, End, Requester, Requests, respond_finally};
 use super::submission::{Submission, Submissions};
@@ -178,6 +179,9 @@ impl Elastic {
         target: TargetAllocation,
     ) -> Result<(), Denial> {
         let (requester, request) = (call.requester, call.request);
+        if !matches!(request.directive, Directive::Release | Directive::Cancel) {
+            check_pending(self.requests.table.account(requester.job))?;
+        }
         let allocation = match target {
             TargetAllocation::Own | TargetAllocation::Grant(_) => requester.job,
             TargetAllocation::Allocation(id) => id,

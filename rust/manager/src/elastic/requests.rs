@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use penstock_elastic::{
-    Account, Denial, Entry, Flagged, Loan, PmixRequest, RequestEnd, Return, Status,
+    Account, Denial, Entry, Flagged, Loan, PmixRequest, RequestEnd, Return, Status, shortened,
 };
 use penstock_flux::eventlog;
 use penstock_flux::pmix::FinalResponse;
@@ -129,10 +129,11 @@ impl Requests {
             return;
         };
         let (request_job, returns) = (entry.alloc, entry.returns.clone());
+        let reason = shortened(end.reason.clone());
         let context = RequestEnd {
             seq,
             status: end.status,
-            reason: end.reason.clone(),
+            reason: reason.clone(),
             results: end.results.clone(),
             nodes: end.nodes,
             lent: end.lent.clone(),
@@ -144,7 +145,7 @@ impl Requests {
         self.table.log(cx, job, event);
         self.await_returns(cx, job, &returns, end);
         if let Some(caller) = self.listeners.take_caller(key) {
-            let response = end_response(end.status, &end.reason, &end.results);
+            let response = end_response(end.status, &reason, &end.results);
             respond_finally(cx, &caller, &response);
         }
         self.denied_times.remove(&key);

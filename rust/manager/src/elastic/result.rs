@@ -1,6 +1,6 @@
 //! The results of requests, as PMIx attributes.
 
-use penstock_elastic::{Attribute, AttributeKey, Data};
+use penstock_elastic::{Attribute, AttributeKey, Data, shortened};
 use penstock_flux::pmix_attribute;
 use penstock_rset::ResourceSet;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) fn add_dropped(
     if unmet.is_empty() {
         return;
     }
-    let unmet = unmet.join(",");
+    let unmet = shortened(unmet.join(","));
     reasons.push(format!("not met: {unmet}"));
     results.push(Attribute {
         key: pmix_attribute::DROPPED.to_owned(),

@@ -431,3 +431,52 @@ fn the_streams_of_ended_requests_of_a_job_are_limited() {
     let out = bench.stream("pmix.events", &json!({ "job": job }));
     assert_eq!(out[0].errnum(), penstock_flux::errno::EAGAIN);
 }
+
+#[test]
+fn reasons_and_the_names_in_them_are_short() {
+    let (mut bench, job) = start(settings());
+    // They cannot be folded.
+    let name = |number: u32| format!("{number:b}").replace('0', "a").replace('1', "b");
+    let hosts: Vec<String> = (1..5000).map(name).collect();
+    let hosts = json!({"key": "pmix.alloc.nlist", "value": hosts.join(","), "required": true});
+    let wrong = json!({"key": "pmix.alloc.time", "value": "é".repeat(10_000)});
+    for attributes in [json!([hosts]), json!([nodes(1), wrong])] {
+        for directive in [json!("release"), json!("x".repeat(10_000))] {
+            let payload = json!({"job": job, "directive": directive, "attributes": attributes});
+            let (status, response) = answer(&bench.stream("pmix.alloc", &payload));
+            assert!(status < 0);
+            let reason = response["reason"].as_str().unwrap();
+            assert!(reason.len() <= 1024, "{}", reason.len());
+            assert!(reason.ends_with('…'), "{reason}");
+        }
+    }
+    let unknown: Vec<Value> = (0..60)
+        .map(|number| json!({"key": format!("{number:0511}"), "value": 1}))
+        .chain([nodes(1)])
+        .collect();
+    let out = alloc(&mut bench, job, "release", &json!(unknown));
+    let (status, response) = answer(&out);
+    assert_eq!(status, 0);
+    let dropped = result(&response, "penstock.alloc.dropped");
+    assert!(dropped.as_str().unwrap().len() <= 1024);
+    assert!(response["reason"].as_str().unwrap().len() <= 1024);
+    let length = json!(query(&mut bench, job)).to_string().len();
+    assert!(length < 10_000, "{length}");
+}
+
+#[test]
+fn the_pending_requests_of_a_job_are_limited() {
+    let (mut bench, job) = start(settings());
+    for _ in 0..1024 {
+        let out = alloc(&mut bench, job, "new", &json!([nodes(1)]));
+        assert!(unanswered(&out));
+    }
+    let (status, denied) = answer(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    assert_eq!(status, -29);
+    let reason = "1024 requests of the job are pending: expected less";
+    assert_eq!(denied["reason"], reason);
+    let out = alloc(&mut bench, job, "cancel", &json!([]));
+    assert_eq!(answer(&out).0, 0);
+    let out = alloc(&mut bench, job, "new", &json!([nodes(1)]));
+    assert!(unanswered(&out));
+}
