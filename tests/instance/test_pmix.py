@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,16 +16,19 @@ import pytest
 import trio
 import trio.testing
 from pmixjobs import ExecService, Manager, run
-from virtualtime import make_broker
+from virtualtime import VirtualClock, make_broker
 
-from penstock._core import STREAMING, Decoder, Message
-from penstock.client.calls import raw_stream
+from penstock._core import STREAMING, Decoder, JobManager, Message
+from penstock.client.calls import raw_call, raw_stream
 from penstock.config import Quota
 from penstock.errors import PmixError, RpcError
+from penstock.instance import guests
 from penstock.instance import pmix_server as pmix
-from penstock.instance.guests import GUEST_MESSAGES
+from penstock.instance.guests import GuestServer
+from penstock.instance.internal_client import InternalClient
 from penstock.instance.pmix_service import PmixService
 from penstock.instance.quotas import Quotas
+from penstock.instance.services import ManagerService
 from penstock.instance.system import Read
 
 # Topics of the messages that the instance sends without a request.
@@ -117,11 +120,25 @@ async def unpaced(_count):
     await trio.lowlevel.checkpoint()
 
 
-@contextmanager
-def unanswered(_call):
+def uncounted(_size):
+    pass
+
+
+def unanswered(_call, _take):
     """Sends a request that gets no response."""
-    _, receive = trio.open_memory_channel(float("inf"))
-    yield receive
+    return lambda: None
+
+
+def answered(*responses):
+    """Makes a function that sends a request, and has these responses taken soon."""
+
+    def send(_call, take):
+        token = trio.lowlevel.current_trio_token()
+        for response in responses:
+            token.run_sync_soon(take, response)
+        return lambda: None
+
+    return send
 
 
 async def opened(gate):
@@ -248,7 +265,7 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
     async def main():
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        link = pmix.Link(1, stream, unanswered, unpaced, lambda *_why: None)
+        link = pmix.Link(1, stream, unanswered, unpaced, uncounted, lambda *_why: None)
         unknown = Message.request("pmix.unknown", {}, matchtag=1).encode()
         os.set_blocking(theirs.fileno(), False)
         async with trio.open_nursery() as nursery:
@@ -269,16 +286,12 @@ def test_no_more_is_read_from_a_server_that_reads_nothing():
 
 
 def test_responses_to_a_server_that_reads_no_longer_are_dropped():
-    @contextmanager
-    def answered(_call):
-        send, receive = trio.open_memory_channel(1)
-        send.send_nowait(Message.request("pmix.query", {}).respond({"x": "x" * 100_000}))
-        yield receive
+    long = Message.request("pmix.query", {}).respond({"x": "x" * 100_000})
 
     async def main():
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        link = pmix.Link(1, stream, answered, unpaced, lambda *_why: None)
+        link = pmix.Link(1, stream, answered(long), unpaced, uncounted, lambda *_why: None)
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(link.run)
@@ -297,19 +310,14 @@ def test_responses_to_a_server_that_reads_no_longer_are_dropped():
 
 def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
     monkeypatch.setattr(pmix, "MAX_UNREAD_BYTES", 3_000_000)
-    text = "x" * 1000
-
-    @contextmanager
-    def events(_call):
-        send, receive = trio.open_memory_channel(float("inf"))
-        for _ in range(5000):
-            send.send_nowait(Message.request("pmix.events", {}).respond({"x": text}))
-        yield receive
+    event = Message.request("pmix.events", {}, flags=STREAMING).respond({"x": "x" * 1000})
 
     async def main():
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        link = pmix.Link(1, stream, events, unpaced, lambda *_why: None)
+        link = pmix.Link(
+            1, stream, answered(*[event] * 5000), unpaced, uncounted, lambda *_why: None
+        )
         request = Message.request("pmix.events", {}, matchtag=1, flags=STREAMING)
         theirs.send(request.encode())
         with trio.fail_after(60):
@@ -327,17 +335,15 @@ def test_the_connection_to_a_server_that_reads_no_responses_ends(monkeypatch):
 def test_streams_of_a_server_are_limited():
     sent = []
 
-    @contextmanager
-    def record(call):
+    def record(call, take):
         sent.append(call.topic)
-        with unanswered(call) as receive:
-            yield receive
+        return unanswered(call, take)
 
     async def main():
         ours, theirs = (
             trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
         )
-        link = pmix.Link(1, ours, record, unpaced, lambda *_why: None)
+        link = pmix.Link(1, ours, record, unpaced, uncounted, lambda *_why: None)
         async with theirs, trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             for tag in range(pmix.MAX_STREAMS + 1):
@@ -366,17 +372,23 @@ def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
     @asynccontextmanager
     async def servers(_job, _tasks, _directory, *, userid, send_request, pace, **_others):
         assert userid == guest
-        with ExitStack() as stack:
-            calls = [raw_stream("pmix.events", {"job": 1}) for _ in range(6)]
-            responses = [stack.enter_context(send_request(call)) for call in calls]
-            assert await pace(Read(len(calls), 1000, 2000)) is None
-            assert broker.stats()["guests"]["unfinished_bytes"] == 2000
-            problem = await pace(Read(0, 0, 10**9))
-            assert "(penstock.quota.unfinished-bytes)" in problem
-            seen.extend([await channel.receive() for channel in responses])
-            yield Server()
+        calls = [raw_stream("pmix.events", {"job": 1}) for _ in range(6)]
+        abandon = [send_request(call, seen.append) for call in calls]
+        # It waits for the responses.
+        assert await pace(Read(len(calls), 1000, 2000)) is None
+        assert len(seen) == 6
+        assert broker.stats()["guests"]["unfinished_bytes"] == 2000
+        problem = await pace(Read(0, 0, 10**9))
+        assert "(penstock.quota.unfinished-bytes)" in problem
+        for each in abandon:
+            each()
+        yield Server()
 
     broker = make_broker(os.getuid())
+
+    async def started_and_ended(exec_service):
+        tag, _ = await exec_service.start(1, userid=guest)
+        await exec_service.response(tag)
 
     async def main():
         broker.set_quota(Quota(**quota))
@@ -388,8 +400,8 @@ def test_requests_of_the_server_of_a_guest_count_for_its_limits(quota, error):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.pump)
                 nursery.start_soon(service.run)
-                await exec_service.start(1, userid=guest)
-                await exec_service.stop(1)
+                with pytest.raises(RpcError, match=r"is closed: unfinished .*unfinished-bytes"):
+                    await started_and_ended(exec_service)
                 await trio.testing.wait_all_tasks_blocked()
                 assert broker.stats()["guests"]["unfinished_bytes"] == 0
                 nursery.cancel_scope.cancel()
@@ -413,7 +425,7 @@ def test_a_server_that_exceeds_a_limit_is_disconnected_and_long_messages_count()
     async def main():
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        link = pmix.Link(1, stream, unanswered, pace, lambda *_why: None)
+        link = pmix.Link(1, stream, unanswered, pace, uncounted, lambda *_why: None)
         whole = Message.request("pmix.unknown", {"x": "x" * 5000}, matchtag=1).encode()
         theirs.send(whole)
         with trio.fail_after(60):
@@ -441,13 +453,139 @@ def test_unfinished_messages_of_a_guest_without_a_connection_stay_counted():
     assert quotas.add_connection(8) is None
     quotas.remove_connection(8, 2)
     assert quotas.stats()["unfinished_bytes"] == 1000
-    # The largest of those that can be closed, or the one that has sent.
+    # The largest of the guest with the most.
     assert quotas.add_connection(8) is None
-    assert quotas.set_unfinished(8, 2, 3000, {2, 3}) is None
-    assert quotas.set_unfinished(8, 3, 2000, {2, 3}).number == 2
-    assert quotas.set_unfinished(7, 1, 9000, {3}).number == 1
+    assert quotas.set_unfinished(8, 2, 1400) is None
+    assert quotas.set_unfinished(8, 3, 1300) is None
+    assert quotas.set_unfinished(7, 1, 2500).number == 2
+    assert quotas.set_unfinished(7, 1, 2800).number == 1
     assert quotas.set_unfinished(7, 1, 0) is None
-    assert quotas.stats()["unfinished_bytes"] == 5000
+    assert quotas.stats()["unfinished_bytes"] == 2700
+
+
+def test_requests_of_a_server_are_taken_when_it_has_read_the_responses_before():
+    long = {"x": "x" * 500_000}
+
+    async def main():
+        broker = make_broker(os.getuid())
+        manager = Manager(broker, {"pmix.query": [{"payload": long}]})
+        for client in (
+            InternalClient(broker),
+            InternalClient(broker, GuestServer(os.getuid() + 1, lambda _why: None)),
+        ):
+            ours, theirs = (
+                trio.SocketStream(trio.socket.from_stdlib_socket(each))
+                for each in socket.socketpair()
+            )
+            link = pmix.Link(
+                1, ours, client.open, client.pace, client.set_unread, lambda *_why: None
+            )
+            query = [Message.request("pmix.query", {}, matchtag=tag) for tag in range(1, 101)]
+            async with theirs, trio.open_nursery() as nursery:
+                nursery.start_soon(broker.pump)
+                nursery.start_soon(link.run)
+                # In one read.
+                await theirs.send_all(b"".join(request.encode() for request in query))
+                await trio.testing.wait_all_tasks_blocked()
+                assert len(manager.requests) < 5
+                assert link._unread_bytes < pmix.MAX_UNSENT_BYTES + 600_000
+                decoder, tags = Decoder(), []
+                while len(tags) < 100:
+                    for response in decoder.feed(await theirs.receive_some(1 << 16)):
+                        if response.kind == "response":
+                            assert response.object() == long
+                            tags.append(response.matchtag)
+                assert tags == list(range(1, 101))
+                manager.requests.clear()
+                await link.close()
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_long_responses_to_the_server_of_a_guest_count_for_its_rate(monkeypatch):
+    monkeypatch.setattr(guests, "GUEST_RESPONSE_BYTES", 32 * 1024)
+    guest = os.getuid() + 1
+
+    async def main(clock):
+        broker = make_broker(os.getuid(), VirtualClock(clock))
+        broker.set_quota(Quota(request_rate=1))
+        manager = JobManager(None, json.dumps({"owner": os.getuid()}), 0.0)
+        ManagerService(broker, manager)
+        client = InternalClient(broker, GuestServer(guest, lambda _why: None))
+        taken = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.pump)
+            client.open(raw_call("job-manager.ping", {"x": "x" * 56 * 1024}), taken.append)
+            began = trio.current_time()
+            assert await client.pace(Read(1, 0, 0)) is None
+            assert [response.errnum for response in taken] == [0]
+            # It counts as a request for each 32 KiB, of which a second has one.
+            assert trio.current_time() - began == pytest.approx(1.75, abs=0.05)
+            nursery.cancel_scope.cancel()
+
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    trio.run(main, clock, clock=clock)
+
+
+def test_the_servers_of_guests_that_leave_most_unread_are_disconnected(monkeypatch):
+    monkeypatch.setattr(guests, "MAX_GUEST_UNREAD_BYTES", 4_000_000)
+    monkeypatch.setattr(guests, "MAX_ALL_GUESTS_UNREAD_BYTES", 7_000_000)
+    broker = make_broker(os.getuid())
+    closed = []
+
+    def server(uid, name):
+        return InternalClient(broker, GuestServer(uid, lambda why: closed.append((name, why))))
+
+    one, two, other = server(7, "one"), server(7, "two"), server(8, "other")
+    one.set_unread(2_500_000)
+    two.set_unread(1_000_000)
+    assert closed == []
+    two.set_unread(2_000_000)
+    assert closed == [("one", "it leaves 2500000 bytes unread")]
+    other.set_unread(3_900_000)
+    assert len(closed) == 1
+    two.set_unread(3_500_000)
+    assert closed[1:] == [("other", "it leaves 3900000 bytes unread")]
+    assert broker.stats()["closed_unread"] == 2
+
+
+def test_the_server_of_the_guest_with_the_most_unfinished_is_disconnected():
+    broker = make_broker(os.getuid())
+    broker.set_quota(Quota(all_unfinished_bytes=5000))
+    guest = os.getuid() + 1
+    problems = []
+
+    class Server:
+        environment: ClassVar[dict[int, dict[str, str]]] = {}
+
+        async def wait_end(self):
+            await trio.sleep_forever()
+
+    @asynccontextmanager
+    async def servers(job, _tasks, _directory, *, pace, **_others):
+        problems.append(await pace(Read(0, 0, {1: 1500, 2: 2000, 3: 1600}[job])))
+        yield Server()
+
+    async def main():
+        service = PmixService(broker, servers)
+        Manager(broker, {})
+        exec_service = ExecService(broker, Path("/unused"))
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(broker.pump)
+                nursery.start_soon(service.run)
+                tags = [(await exec_service.start(job, userid=guest))[0] for job in (1, 2)]
+                await exec_service.start(3, userid=guest + 1)
+                ended, text = await end_of(exec_service, tags[1])
+                assert ended == errno.EIO
+                assert text.startswith("the connection to the job's PMIx server is closed: unfin")
+                assert "(penstock.quota.all-unfinished-bytes)" in text
+                assert broker.stats()["guests"]["unfinished_bytes"] == 3100
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert problems == [None, None, None]
 
 
 class Still:
@@ -576,7 +714,7 @@ def test_a_server_is_pinged():
         ours, theirs = (
             trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
         )
-        link = pmix.Link(1, ours, unanswered, unpaced, lambda *_why: None)
+        link = pmix.Link(1, ours, unanswered, unpaced, uncounted, lambda *_why: None)
         async with theirs, trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             nursery.start_soon(answer, theirs, 20)
@@ -589,10 +727,11 @@ def test_a_server_is_pinged():
 
 
 def test_a_server_whose_messages_wait_for_their_turn_counts_as_alive():
-    ended = []
+    ended, waited = [], []
 
     async def wait_long(read):
-        if read.messages == GUEST_MESSAGES:
+        if read.messages and not waited:
+            waited.append(read)
             await trio.sleep(2 * pmix.MAX_UNANSWERED_PINGS * pmix.PING_INTERVAL_S)
 
     async def answer(stream):
@@ -602,7 +741,7 @@ def test_a_server_whose_messages_wait_for_their_turn_counts_as_alive():
                 if request.kind == "request" and request.topic == "pmix.start":
                     await stream.send_all(request.respond({"environment": {}}).encode())
                     unknown = Message.request("pmix.unknown", {}, matchtag=1).encode()
-                    await stream.send_all(unknown * GUEST_MESSAGES)
+                    await stream.send_all(unknown * 64)
                 elif request.kind == "request":
                     await stream.send_all(request.respond({}).encode())
 
@@ -610,7 +749,7 @@ def test_a_server_whose_messages_wait_for_their_turn_counts_as_alive():
         ours, theirs = (
             trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
         )
-        link = pmix.Link(1, ours, unanswered, wait_long, lambda *_why: None)
+        link = pmix.Link(1, ours, unanswered, wait_long, uncounted, lambda *_why: None)
         async with theirs, trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             nursery.start_soon(answer, theirs)

@@ -256,6 +256,28 @@ def test_unfinished_messages_of_all_guests_are_limited(site):
     assert "(penstock.quota.all-unfinished-bytes)" in instance.log.read_text()
 
 
+def test_what_a_guest_holds_in_many_connections_leaves_room_for_other_guests(site):
+    size = 100_000
+    start_of_frame = b"\x12\x00\xee\xff" + struct.pack(">I", 20 * size) + b"\x8e\x01"
+    with site("all-unfinished-bytes = 1000000") as instance, Client(instance.uri) as owner:
+        many = [RawClient(instance) for _ in range(9)]
+        for number, each in enumerate(many, start=1):
+            each.socket.sendall(start_of_frame + b"x" * size)
+            while guests_of(owner)["unfinished_bytes"] < number * size:
+                pass
+        # Several are closed, one after the other, for one that is longer than each.
+        other = RawClient(instance, OTHER)
+        other.socket.sendall(start_of_frame + b"x" * 250_000)
+        while guests_of(owner)["connections"] > 8:
+            pass
+        while guests_of(owner)["unfinished_bytes"] < 7 * size + 250_000:
+            pass
+        other.socket.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            other.socket.recv(1)
+    assert "(penstock.quota.all-unfinished-bytes)" in instance.log.read_text()
+
+
 def test_outstanding_requests_of_all_guests_are_limited(site):
     quota = "all-requests = 4\nall-request-bytes = 100000"
     with site(quota) as instance, Client(instance.uri) as owner:

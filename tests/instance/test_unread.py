@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import time
 from contextlib import asynccontextmanager
 
@@ -120,6 +121,42 @@ def test_streams_that_guests_do_not_read_are_bounded_on_all_their_connections(
             assert broker.stats()["closed_unread"] > 0
             assert f"closing the connection of pid {os.getpid()}: it leaves" in caplog.text
             for client in clients:
+                await client.stream.aclose()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_guest_is_served_when_it_leaves_little_unread_whichever_it_reads(
+    tmp_path, monkeypatch, reads
+):
+    monkeypatch.setattr(guests_module, "GUEST_UNREAD_BYTES", 3_000_000)
+    monkeypatch.setattr(connection_module, "BACKPRESSURE_BYTES", 200_000)
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path, make_broker(os.getuid() + 1, only_guests=True)) as broker:
+            Talker(broker)
+            most, less, other = [await RawClient.connect(path) for _ in range(3)]
+            for client, count in ((most, 24), (less, 14)):
+                for _ in range(count):
+                    await client.send("talker.talk", {})
+                    await wait_all_tasks_blocked()
+            assert broker.stats()["unsent"] > 3_000_000
+            await other.send("talker.talk", {})
+            await wait_all_tasks_blocked()
+            assert select.select([other.stream.socket], [], [], 0)[0] == []
+            assert broker.stats()["unsent"] > 3_000_000
+            # The first stays unread.
+            if reads:
+                count = 0
+                while count < 14:
+                    count += len(await less.receive())
+            else:
+                await less.stream.aclose()
+            (answer,) = await other.receive()
+            assert answer.object() == {"text": BIG}
+            for client in (most, less, other):
                 await client.stream.aclose()
 
     trio.run(main)

@@ -35,8 +35,14 @@ from penstock.instance.alarm import Alarm
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.failure import Failure
-from penstock.instance.guests import GUEST_MESSAGES, LITTLE_UNREAD_BYTES, GuestLimits
-from penstock.instance.quotas import Excess, Quotas
+from penstock.instance.guests import (
+    GUEST_MESSAGES,
+    LITTLE_UNREAD_BYTES,
+    GuestLimits,
+    GuestPeer,
+    GuestServer,
+)
+from penstock.instance.quotas import Quotas
 from penstock.instance.requests import describe_messages, rejections
 from penstock.instance.supervision import FAULTS
 
@@ -92,8 +98,6 @@ class _Attached:
     in_memory: bool
     answer_on_failure: bool
     serve_reads: Callable[[Batch], bool] | None = None
-    # The user whose credentials it has, if not the owner's.
-    guest: int | None = None
     failure: Failure | None = None
     # Whether it is among the services whose output is due.
     is_due: bool = False
@@ -185,7 +189,9 @@ class Broker:
         # For each reserved name, whether the process with an id may register it.
         self._reserved: dict[str, Callable[[int], bool]] = {}
         self._sockets: dict[int, Connection] = {}
-        self._guests = GuestLimits(self._quotas, self._sockets)
+        # The PMIx servers of the jobs of guests: services with the credentials of these.
+        self._servers: dict[int, GuestServer] = {}
+        self._guests = GuestLimits(self._quotas, self._sockets, self._servers)
         self._networks: list[Network] = []
         self._posted: deque[tuple[int, Batch]] = deque()
         # Posted messages for the next exchange of a round.
@@ -243,7 +249,7 @@ class Broker:
         in_memory: bool = False,
         answer_on_failure: bool = False,
         serve_reads: Callable[[Batch], bool] | None = None,
-        guest: int | None = None,
+        guest: GuestServer | None = None,
     ) -> int:
         """Adds an in-process service, with the owner's credentials, and registers its names.
 
@@ -261,8 +267,8 @@ class Broker:
             serve_reads: gets requests while the service has failed; returns whether it serves them.
             answer_on_failure: whether the broker answers the service's outstanding requests when it
                 fails, because it cannot do that when it is restarted.
-            guest: the user whose credentials it has instead: the limits of outstanding requests
-                hold for it as for that user's connections.
+            guest: the server of a guest's job for which it acts, with the credentials of the guest:
+                the limits of guests hold for it as for a connection.
 
         Returns:
             The peer's number, with which it posts.
@@ -271,10 +277,9 @@ class Broker:
         if guest is None:
             self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
         else:
-            self._add_peer(peer, guest, ROLE_USER | ROLE_LOCAL, remote=True)
-        attached = _Attached(
-            peer, service, on_failure, in_memory, answer_on_failure, serve_reads, guest
-        )
+            self._add_peer(peer, guest.uid, ROLE_USER | ROLE_LOCAL, remote=True)
+            self._servers[peer] = guest
+        attached = _Attached(peer, service, on_failure, in_memory, answer_on_failure, serve_reads)
         self._services[peer] = attached
         self._make_due(attached)
         if answer_on_failure:
@@ -334,11 +339,11 @@ class Broker:
         """Removes an in-process service; the services that it used are sent its disconnect."""
         self._answer_abandoned()
         self._remove_core(peer)
-        attached = self._services.pop(peer, None)
-        if attached is None:
+        if self._services.pop(peer, None) is None:
             return
-        if attached.guest is not None:
-            self._quotas.set_unfinished(attached.guest, peer, 0)
+        server = self._servers.pop(peer, None)
+        if server is not None:
+            self._quotas.set_unfinished(server.uid, peer, 0)
         self._remove_peer(peer)
 
     def fail(self, peer: int, fault: BaseException) -> None:
@@ -374,19 +379,32 @@ class Broker:
             failure = Failure.of(error)
             raise RequestError(failure.errnum, failure.text) from error
 
-    async def pace(self, guest: int, peer: int, read: Read) -> str | None:
+    async def pace(self, peer: int, read: Read) -> str | None:
         """Counts what an attached guest has sent, and waits until more of it may be taken.
+
+        Until then its posted requests are routed, and those that are served at once are answered.
 
         Returns:
             The limit that is exceeded.
         """
-        self._quotas.count_requests(guest, read.messages, read.message_bytes)
-        unfinished, closable = read.unfinished_bytes, self._sockets
-        excess = self._quotas.set_unfinished(guest, peer, unfinished, closable)
-        if excess is not None and self._close_unfinished(excess) == peer:
-            return excess.problem
-        await trio.sleep(self._quotas.pause(guest))
+        server = self._servers.get(peer)
+        if server is not None:
+            self._quotas.count_requests(server.uid, read.messages, read.message_bytes)
+            problem = self._count_unfinished(server.uid, peer, read.unfinished_bytes)
+            if problem is not None:
+                return problem
+        while any(sender == peer for sender, _ in (*self._posted, *self._unrouted)):
+            await self._posted_tasks.park()
+        await trio.sleep(0 if server is None else self._quotas.pause(server.uid))
         return None
+
+    def set_unread(self, peer: int, size: int) -> None:
+        """Sets the bytes that an attached guest has not read."""
+        server = self._servers.get(peer)
+        if server is not None:
+            is_more, server.unsent = size > server.unsent, size
+            if is_more and size > LITTLE_UNREAD_BYTES:
+                self._closed_unread += self._guests.bound_unread(server.uid)
 
     def set_suspended(self, name: str) -> None:
         """Records that a service is not restarted for now."""
@@ -677,8 +695,7 @@ class Broker:
         """
         first = 0
         while first < len(batch):
-            while (largest := self._guests.most_unread(peer.uid)) is not None:
-                await largest.wait_writable()
+            await self._guests.wait_read(peer.uid)
             routed = peer.routed
             self._take_in(number, batch[first : first + GUEST_MESSAGES], network)
             while peer.routed == routed:
@@ -861,9 +878,9 @@ class Broker:
         count = 1
         while self._posted:
             peer, batch = self._posted.popleft()
-            remote = self._sockets.get(peer)
-            if remote is not None and remote.is_guest:
-                self._route_turn(peer, remote, batch)
+            guest = self._guest_of(peer)
+            if guest is not None:
+                self._route_turn(peer, guest, batch)
                 continue
             # A service posts nothing more before its messages that are posted already are routed.
             is_alone = not self._posted and not self._unrouted
@@ -886,11 +903,15 @@ class Broker:
                 self._post_output_of(attached, now)
         return count
 
+    def _guest_of(self, peer: int) -> GuestPeer | None:
+        remote = self._sockets.get(peer)
+        return remote if remote is not None and remote.is_guest else self._servers.get(peer)
+
     def _route(self, peer: int, batch: Batch) -> None:
         is_committed = self._committed.pop(id(batch), None) is not None
         self._route_messages(peer, batch, is_committed=is_committed)
 
-    def _route_turn(self, peer: int, remote: Connection, batch: Batch) -> None:
+    def _route_turn(self, peer: int, remote: GuestPeer, batch: Batch) -> None:
         """Routes what a guest has sent, message by message, until the end of its turn.
 
         The last message may have led to much more than a turn: the guest's next request is read
@@ -1231,6 +1252,8 @@ class Broker:
         peer.is_guest = not roles & ROLE_OWNER
         # Root acts as the owner, not as another user with jobs of its own.
         peer.userid = self.owner if roles & ROLE_OWNER else peer.uid
+        if peer.is_guest:
+            peer.on_read = partial(self._guests.record_read, peer.uid)
         self._add_peer(number, peer.userid, roles, remote=True)
         self._sockets[number] = peer
         network.watch(peer.stream)
@@ -1247,18 +1270,28 @@ class Broker:
             self._unflushed.discard(peer)
             self._syncing.discard(peer)
             self._remove_peer(number)
+            self._guests.record_read(peer.uid)
 
-    def _close_unfinished(self, excess: Excess | None) -> int | None:
-        """Closes the connection with too much unfinished. Returns its number."""
-        if excess is None:
-            return None
-        remote = self._sockets.get(excess.number)
-        if remote is not None:
-            text = "closing the connection of pid %d: %s"
-            remote.report(logging.WARNING, text, remote.pid, excess.problem)
-            remote.discard()
-            self._quotas.set_unfinished(remote.uid, excess.number, 0)
-        return excess.number
+    def _count_unfinished(self, uid: int, number: int, size: int) -> str | None:
+        """Sets the bytes that a guest's peer has sent of an unfinished message.
+
+        It disconnects the peers with too much.
+
+        Returns:
+            The limit for which this peer is disconnected.
+        """
+        while (excess := self._quotas.set_unfinished(uid, number, size)) is not None:
+            self._quotas.set_unfinished(excess.uid, excess.number, 0)
+            remote, server = self._sockets.get(excess.number), self._servers.get(excess.number)
+            if remote is not None:
+                text = "closing the connection of pid %d: %s"
+                remote.report(logging.WARNING, text, remote.pid, excess.problem)
+                remote.discard()
+            if server is not None:
+                server.close(excess.problem)
+            if excess.number == number:
+                return excess.problem
+        return None
 
     async def _read(self, number: int, peer: Connection, network: Network) -> None:
         decoder = Decoder()
@@ -1283,9 +1316,7 @@ class Broker:
                     self._wake_pump()
             if peer.is_guest and (had_unfinished or decoder.pending):
                 had_unfinished = decoder.pending > 0
-                pending, closable = decoder.pending, self._sockets
-                excess = self._quotas.set_unfinished(peer.uid, number, pending, closable)
-                if self._close_unfinished(excess) == number:
+                if self._count_unfinished(peer.uid, number, decoder.pending) is not None:
                     return
             self._received += count
             if peer.is_client:

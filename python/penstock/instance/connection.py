@@ -61,6 +61,8 @@ class Connection:
         self.is_client = True
         # Whether `writable` is to be called when little is unsent.
         self.is_awaited = False
+        # Called when the client has read some.
+        self.on_read: Callable[[], None] | None = None
         self.read = read
         self._write_now = write
         self._notify_writable = writable
@@ -79,6 +81,11 @@ class Connection:
         """Bytes that the client has not read."""
         syncing = 0 if self._syncing is None else len(self._syncing.frames)
         return len(self._unsent) + len(self._held.frames) + syncing + self._sending
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client is being disconnected."""
+        return self.scope.cancel_called
 
     @property
     def is_writable(self) -> bool:
@@ -225,6 +232,8 @@ class Connection:
         if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
             self.is_awaited = False
             self._notify_writable()
+        if self.on_read is not None:
+            self.on_read()
         self._sent.set()
         self._sent = trio.Event()
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from penstock._core import Batch
     from penstock.instance.connection import Connection
@@ -28,17 +31,67 @@ MAX_ALL_GUESTS_UNREAD_BYTES = 512 << 20
 LITTLE_UNREAD_BYTES = 256 << 10
 
 
-def _unread(remotes: Iterable[Connection]) -> int:
-    return sum(remote.unsent for remote in remotes)
+class GuestPeer(Protocol):
+    """A guest's connection, or the PMIx server of one of its jobs.
+
+    Attributes:
+        uid: the guest.
+        routed: the number of its messages that were routed.
+        is_charged: whether the last of them count as several.
+    """
+
+    uid: int
+    routed: int
+    is_charged: bool
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that it has not read."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is being disconnected."""
+
+    def close_unread(self) -> None:
+        """Disconnects it because it leaves too much unread."""
 
 
-def _bound_unread(remotes: Iterable[Connection], most: int) -> int:
-    open_remotes = [remote for remote in remotes if not remote.scope.cancel_called]
-    unread, closed = _unread(open_remotes), 0
+@dataclass(eq=False)
+class GuestServer:
+    """The PMIx server of a guest's job.
+
+    Attributes:
+        disconnect: disconnects it, for a reason.
+    """
+
+    uid: int
+    disconnect: Callable[[str], None]
+    routed: int = 0
+    is_charged: bool = False
+    unsent: int = 0
+    is_closed: bool = False
+
+    def close(self, reason: str) -> None:
+        """Disconnects it."""
+        self.is_closed = True
+        self.disconnect(reason)
+
+    def close_unread(self) -> None:
+        """Disconnects it because it leaves too much unread."""
+        self.close(f"it leaves {self.unsent} bytes unread")
+
+
+def _unread(peers: Iterable[GuestPeer]) -> int:
+    return sum(peer.unsent for peer in peers)
+
+
+def _bound_unread(peers: Iterable[GuestPeer], most: int) -> int:
+    open_peers = [peer for peer in peers if not peer.is_closed]
+    unread, closed = _unread(open_peers), 0
     if unread > most:
-        open_remotes.sort(key=lambda remote: remote.unsent)
+        open_peers.sort(key=lambda peer: peer.unsent)
     while unread > most:
-        largest = open_remotes.pop()
+        largest = open_peers.pop()
         unread -= largest.unsent
         largest.close_unread()
         closed += 1
@@ -46,22 +99,31 @@ def _bound_unread(remotes: Iterable[Connection], most: int) -> int:
 
 
 class GuestLimits:
-    """Applies the limits of guests to their connections.
+    """Applies the limits of guests to their connections, and to the PMIx servers of their jobs.
 
     Args:
         quotas: what each guest uses.
         connections: the connections of all users, by peer.
+        servers: the PMIx servers of the jobs of guests, by peer.
     """
 
-    def __init__(self, quotas: Quotas, connections: Mapping[int, Connection]) -> None:
+    def __init__(
+        self,
+        quotas: Quotas,
+        connections: Mapping[int, Connection],
+        servers: Mapping[int, GuestServer],
+    ) -> None:
         self._quotas = quotas
         self._connections = connections
+        self._servers = servers
+        # The tasks that wait until a guest has read more.
+        self._waiting: dict[int, trio.lowlevel.ParkingLot] = {}
 
-    def charge_turn(self, remote: Connection, size: int, seconds: float) -> bool:
+    def charge_turn(self, remote: GuestPeer, size: int, seconds: float) -> bool:
         """Ends the turn of a guest whose requests have led to much, which count as several.
 
         Args:
-            remote: the connection.
+            remote: the guest's peer.
             size: the bytes of the responses in this turn.
             seconds: the length of this turn.
 
@@ -74,24 +136,32 @@ class GuestLimits:
         self._quotas.charge(remote.uid, size, max(0.0, seconds - GUEST_TURN_S))
         return True
 
-    def most_unread(self, uid: int) -> Connection | None:
-        """A guest's connection with the most unread, if it is to be waited for."""
+    async def wait_read(self, uid: int) -> None:
+        """Returns when a guest leaves little unread on all of its connections together."""
+        while self._leaves_much_unread(uid):
+            lot = self._waiting.setdefault(uid, trio.lowlevel.ParkingLot())
+            await lot.park()
+
+    def record_read(self, uid: int) -> None:
+        """Wakes the tasks that wait until a guest leaves less unread, if it does now."""
+        if uid in self._waiting and not self._leaves_much_unread(uid):
+            self._waiting.pop(uid).unpark_all()
+
+    def _leaves_much_unread(self, uid: int) -> bool:
         remotes = [remote for remote in self._connections.values() if remote.uid == uid]
         if _unread(remotes) <= GUEST_UNREAD_BYTES:
-            return None
-        largest = max(remotes, key=lambda remote: remote.unsent)
-        return None if largest.is_writable or largest.scope.cancel_called else largest
+            return False
+        return any(not remote.is_writable for remote in remotes if not remote.is_closed)
 
     def bound_unread(self, uid: int) -> int:
-        """Closes the connections that leave the most unread, of a guest or of all guests.
+        """Closes the peers that leave the most unread, of a guest or of all guests.
 
         Returns:
-            The number of connections that it has closed.
+            The number of peers that it has closed.
         """
-        guests = [remote for remote in self._connections.values() if remote.is_guest]
-        closed = _bound_unread(
-            (remote for remote in guests if remote.uid == uid), MAX_GUEST_UNREAD_BYTES
-        )
+        guests: list[GuestPeer] = [each for each in self._connections.values() if each.is_guest]
+        guests.extend(self._servers.values())
+        closed = _bound_unread((peer for peer in guests if peer.uid == uid), MAX_GUEST_UNREAD_BYTES)
         return closed + _bound_unread(guests, MAX_ALL_GUESTS_UNREAD_BYTES)
 
     def blame(self, batch: Batch) -> None:

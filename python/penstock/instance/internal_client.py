@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penstock._core import Batch
     from penstock.client.calls import AnyCall, StreamCall
     from penstock.instance.broker import Broker
+    from penstock.instance.guests import GuestServer
     from penstock.instance.system import Read
 
 T = TypeVar("T")
@@ -26,12 +28,12 @@ class InternalClient:
 
     Args:
         broker: the broker.
-        guest: the user whose credentials, and limits, its requests have instead.
+        guest: the server of a guest's job for which it acts, with the guest's credentials and
+            limits.
     """
 
-    def __init__(self, broker: Broker, guest: int | None = None) -> None:
+    def __init__(self, broker: Broker, guest: GuestServer | None = None) -> None:
         self._broker = broker
-        self._guest = guest
         self._outstanding: Outstanding[Callable[[Message], None]] = Outstanding()
         self._peer = broker.attach(self, guest=guest)
 
@@ -42,18 +44,37 @@ class InternalClient:
     async def pace(self, read: Read) -> str | None:
         """Counts what a guest has had sent, and waits until more of it may be taken.
 
+        Until then the requests that were sent are routed, whoever has had them sent.
+
         Returns:
             The limit that is exceeded.
         """
-        if self._guest is None:
-            await trio.lowlevel.checkpoint()
-            return None
-        return await self._broker.pace(self._guest, self._peer, read)
+        return await self._broker.pace(self._peer, read)
+
+    def set_unread(self, size: int) -> None:
+        """Sets the bytes of responses that a guest has not read."""
+        self._broker.set_unread(self._peer, size)
 
     def send(self, call: AnyCall[Any], take: Callable[[Message], None] | None = None) -> None:
         """Sends a request; calls `take`, if given, with each response."""
         request = self._outstanding.request(take or _ignore, call)
         self._broker.post_messages(self._peer, [request])
+
+    def open(self, call: AnyCall[Any], take: Callable[[Message], None]) -> Callable[[], None]:
+        """Sends a request; calls `take` with each response.
+
+        Returns:
+            A function that abandons the request: no more is taken, and a stream is cancelled.
+        """
+        request = self._outstanding.request(take, call)
+        self._broker.post_messages(self._peer, [request])
+        return partial(self._leave, call, request.matchtag)
+
+    def _leave(self, call: AnyCall[Any], tag: int) -> None:
+        left = self._outstanding.leave(tag)
+        cancel = cancellation(call.topic, tag) if call.streaming else None
+        if left is not None and cancel is not None:
+            self._broker.post_messages(self._peer, [cancel])
 
     def stream(self, call: StreamCall[T], rows: list[T]) -> trio.Event:
         """Sends a streaming request and adds its rows to a list; returns the event of its end."""
@@ -72,15 +93,11 @@ class InternalClient:
     def responses(self, call: AnyCall[Any]) -> Iterator[trio.MemoryReceiveChannel[Message]]:
         """Sends a request; the responses come by the channel. A stream is cancelled at the end."""
         send, receive = trio.open_memory_channel[Message](float("inf"))
-        request = self._outstanding.request(send.send_nowait, call)
+        leave = self.open(call, send.send_nowait)
         try:
-            self._broker.post_messages(self._peer, [request])
             yield receive
         finally:
-            left = self._outstanding.leave(request.matchtag)
-            cancel = cancellation(call.topic, request.matchtag) if call.streaming else None
-            if left is not None and cancel is not None:
-                self._broker.post_messages(self._peer, [cancel])
+            leave()
 
     def deliver(self, batch: Batch) -> None:
         """Reads responses."""

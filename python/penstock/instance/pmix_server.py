@@ -13,6 +13,8 @@ import os
 import socket
 import struct
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -30,7 +32,6 @@ from penstock._core import (
 from penstock.client.calls import raw_call, raw_stream
 from penstock.client.outstanding import Outstanding
 from penstock.errors import Error, PmixError, RequestError, WireError
-from penstock.instance.guests import GUEST_MESSAGES
 from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
 from penstock.instance.system import Read
@@ -82,6 +83,7 @@ class PmixServers:
         userid: int | None,
         send_request: SendRequest,
         pace: Callable[[Read], Awaitable[str | None]],
+        set_unread: Callable[[int], None],
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
     ) -> AbstractAsyncContextManager[PmixLink]:
@@ -94,6 +96,7 @@ class PmixServers:
             describe(job, tasks, namespace),
             send_request=send_request,
             pace=pace,
+            set_unread=set_unread,
             fail=fail,
             start_soon=start_soon,
         )
@@ -108,11 +111,12 @@ async def _connected(
     *,
     send_request: SendRequest,
     pace: Callable[[Read], Awaitable[str | None]],
+    set_unread: Callable[[int], None],
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
 ) -> AsyncIterator[PmixLink]:
     async with await connect(directory, userid) as stream:
-        link = Link(job, stream, send_request, pace, fail)
+        link = Link(job, stream, send_request, pace, set_unread, fail)
         try:
             start_soon(link.run)
             await link.start(description)
@@ -207,7 +211,9 @@ class Link:
         job: the job that the server belongs to.
         stream: the socket.
         send_request: sends a request to the instance.
-        pace: waits after a read from the server until the next; returns the limit that it exceeds.
+        pace: waits after a message of the server, or a part of one, until the next; returns the
+            limit that it exceeds.
+        set_unread: takes the bytes that the server has not read.
         fail: ends the job, with an exception's type and note.
     """
 
@@ -217,12 +223,14 @@ class Link:
         stream: trio.SocketStream,
         send_request: SendRequest,
         pace: Callable[[Read], Awaitable[str | None]],
+        set_unread: Callable[[int], None],
         fail: Callable[[str, str], None],
     ) -> None:
         self._job = job
         self._stream = stream
         self._send_request = send_request
         self._pace = pace
+        self._set_unread = set_unread
         self._fail = fail
         self._outgoing, self._unsent = trio.open_memory_channel[bytes](float("inf"))
         # Of the messages that were not sent, or are being sent.
@@ -237,9 +245,10 @@ class Link:
         self._end = "the job's PMIx server has ended before the tasks"
         self._over = trio.Event()
         self._scope = trio.CancelScope()
-        # Requests to the server, and the number of its own that are outstanding.
+        # Requests to the server, and what abandons those of its own that are outstanding.
         self._requests: Outstanding[Callable[[Message], None]] = Outstanding()
-        self._outstanding = 0
+        self._numbers = count()
+        self._open: dict[int, Callable[[], None]] = {}
         self._streams = 0
         # Whether a ping is outstanding, and whether its response would be read.
         self._pinged = False
@@ -290,6 +299,9 @@ class Link:
         try:
             await self._run()
         finally:
+            self._can_send = False
+            for abandon in self._open.values():
+                abandon()
             self._answered.set()
             self._over.set()
 
@@ -299,7 +311,7 @@ class Link:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._send)
                     nursery.start_soon(self._watch)
-                    await self._receive(nursery)
+                    await self._receive()
                     self._scope.cancel()
         except FAULTS:
             # A fault in here fails this job only.
@@ -317,7 +329,7 @@ class Link:
         async for frame in self._unsent:
             try:
                 await self._stream.send_all(frame)
-                self._unread_bytes -= len(frame)
+                self._count_unread(-len(frame))
                 self._progress.set()
                 self._progress = trio.Event()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -349,15 +361,19 @@ class Link:
         if self._unread_bytes > MAX_UNREAD_BYTES:
             return self._break("the job's PMIx server leaves too many messages unread")
         frame = message.encode()
-        self._unread_bytes += len(frame)
-        return self._outgoing.send_nowait(frame)
+        self._outgoing.send_nowait(frame)
+        return self._count_unread(len(frame))
+
+    def _count_unread(self, change: int) -> None:
+        self._unread_bytes += change
+        self._set_unread(self._unread_bytes)
 
     async def _wait_sendable(self) -> None:
         """Waits until the server has read most of what was sent, or reads no longer."""
         while self._can_send and self._unread_bytes > MAX_UNSENT_BYTES:
             await self._progress.wait()
 
-    async def _receive(self, nursery: trio.Nursery) -> None:
+    async def _receive(self) -> None:
         decoder = Decoder(MAX_PMIX_REQUEST_BYTES)
         while True:
             await self._wait_sendable()
@@ -372,11 +388,12 @@ class Link:
             except Error as error:
                 log.warning("job %s: PMIx server: %s", fluid_f58(self._job), error)
                 return
-            for first in range(0, len(messages), GUEST_MESSAGES):
-                part = messages[first : first + GUEST_MESSAGES]
-                for message in part:
-                    self._take(message, nursery)
-                await self._wait_turn(Read(len(part), part.payload_bytes, decoder.pending))
+            # Each is a turn: its response may be long, and is counted before the next is taken.
+            for index in range(len(messages)):
+                await self._wait_sendable()
+                self._take(messages[index])
+                size = messages[index : index + 1].payload_bytes
+                await self._wait_turn(Read(1, size, decoder.pending))
             if not messages:
                 await self._wait_turn(Read(0, 0, decoder.pending))
 
@@ -387,7 +404,7 @@ class Link:
         if problem is not None:
             self._break(f"the job's PMIx server sends too much: {problem}")
 
-    def _take(self, message: Message, nursery: trio.Nursery) -> None:
+    def _take(self, message: Message) -> None:
         if message.kind == "response":
             take = self._requests.deliver(message)
             if take is not None:
@@ -395,13 +412,13 @@ class Link:
         elif message.kind == "request" and message.topic == topic.pmix.ABORT:
             self._abort(message)
         elif message.kind == "request" and message.topic in TOPICS:
-            if self._outstanding >= MAX_OUTSTANDING_REQUESTS:
+            if len(self._open) >= MAX_OUTSTANDING_REQUESTS:
                 text = f"{MAX_OUTSTANDING_REQUESTS} requests of the job are outstanding"
                 self._reject(message, errno.ENOSPC, text)
             elif message.streaming and self._streams >= MAX_STREAMS:
                 self._reject(message, errno.ENOSPC, f"{MAX_STREAMS} streams of the job are open")
             else:
-                self._forward(message, nursery)
+                self._forward(message)
         elif message.kind == "request":
             self._reject(message, errno.ENOSYS, f"unknown method `{message.topic}`")
 
@@ -418,44 +435,34 @@ class Link:
         self._fail("abort", text.rstrip(": "))
         return self._post(request.respond({}))
 
-    def _forward(self, request: Message, nursery: trio.Nursery) -> None:
+    def _forward(self, request: Message) -> None:
         """Forwards a request in the name of the job; requests keep their order."""
         try:
             payload = read_object(request)
         except RequestError as error:
             return self._reject(request, error.errnum, error.text)
         payload["job"] = self._job
-        with ExitStack() as stack:
-            make = raw_stream if request.streaming else raw_call
-            sending = self._send_request(make(request.topic or "", payload))
-            responses = stack.enter_context(sending)
-            self._outstanding += 1
-            self._streams += request.streaming
-            nursery.start_soon(self._forward_responses, request, responses, stack.pop_all())
+        make = raw_stream if request.streaming else raw_call
+        number = next(self._numbers)
+        take = partial(self._forward_response, request, number)
+        self._streams += request.streaming
+        self._open[number] = self._send_request(make(request.topic or "", payload), take)
         return None
 
-    async def _forward_responses(
-        self,
-        request: Message,
-        responses: trio.MemoryReceiveChannel[Message],
-        stack: ExitStack,
-    ) -> None:
-        """Forwards the instance's responses, up to the last."""
-        try:
-            with stack:
-                async for response in responses:
-                    if not request.streaming:
-                        await self._wait_sendable()
-                    self._post(_relay(request, response))
-                    if response.errnum or not request.streaming:
-                        return
-        finally:
-            self._outstanding -= 1
+    def _forward_response(self, request: Message, number: int, response: Message) -> None:
+        """Forwards a response of the instance. It counts as unread at once."""
+        if response.errnum or not request.streaming:
+            del self._open[number]
             self._streams -= request.streaming
+        try:
+            self._post(_relay(request, response))
+        except FAULTS:
+            log.exception("job %s: PMIx", fluid_f58(self._job))
+            self._break("internal error")
 
 
 def _relay(request: Message, response: Message) -> Message:
     """Makes the response to the server's request from the instance's response."""
     if response.errnum:
         return request.respond(errnum=response.errnum, errtext=response.error_text)
-    return request.respond(response.object() if response.payload is not None else {})
+    return request.respond({} if response.payload is None else response.payload)

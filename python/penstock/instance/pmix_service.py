@@ -25,6 +25,7 @@ from penstock.client.calls import raw_call
 from penstock.client.methods import Methods
 from penstock.errors import Error
 from penstock.instance.failure import FAILED_SERVICE_ERRNOS
+from penstock.instance.guests import GuestServer
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.requests import (
     DEFERRED,
@@ -130,7 +131,9 @@ class PmixService:
         end = errno.ENODATA, ""
         self._start_soon(self._stop_with_job, job)
         # Any process of a guest could send what its server sends.
-        client = self._client if userid is None else InternalClient(self._broker, userid)
+        client = self._client
+        if userid is not None:
+            client = InternalClient(self._broker, GuestServer(userid, job.disconnect))
         try:
             with job.scope:
                 async with self._servers(
@@ -138,8 +141,9 @@ class PmixService:
                     tasks,
                     directory,
                     userid=userid,
-                    send_request=client.responses,
+                    send_request=client.open,
                     pace=client.pace,
+                    set_unread=client.set_unread,
                     fail=partial(self._fail, job.id),
                     start_soon=self._start_soon,
                 ) as job.link:
@@ -154,6 +158,8 @@ class PmixService:
             del self._jobs[job.id]
             if client is not self._client:
                 client.close()
+        if job.problem is not None:
+            end = errno.EIO, job.problem
         response = error_response(job.request, *end)
         if response is not None:
             self._broker.post_messages(self.peer, [response])
@@ -193,5 +199,12 @@ class _Job:
         self.id = job
         self.request = request
         self.link: PmixLink | None = None
-        # Cancelled when the job has ended.
+        # Cancelled when the job has ended, or its server is disconnected.
         self.scope = trio.CancelScope()
+        # Why the server was disconnected.
+        self.problem: str | None = None
+
+    def disconnect(self, reason: str) -> None:
+        """Closes the connection to the server."""
+        self.problem = f"the connection to the job's PMIx server is closed: {reason}"
+        self.scope.cancel()

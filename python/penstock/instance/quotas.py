@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from penstock.config import Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from penstock.clock import Clock
 
 # Of long responses, each of these bytes counts as a request.
@@ -52,8 +50,9 @@ def max_running_hooks(limit: int) -> int:
 
 @dataclass(frozen=True)
 class Excess:
-    """A limit that is exceeded, and the connection that is to be closed for it."""
+    """A limit that is exceeded, and the peer that is to be disconnected for it."""
 
+    uid: int
     number: int
     problem: str
 
@@ -148,20 +147,17 @@ class Quotas:
         for other in [uid for uid, each in self._usage.items() if self._is_idle(each)]:
             del self._usage[other]
 
-    def set_unfinished(
-        self, uid: int, number: int, size: int, closable: Container[int] = ()
-    ) -> Excess | None:
-        """Sets the bytes that a guest's connection has sent of an unfinished message.
+    def set_unfinished(self, uid: int, number: int, size: int) -> Excess | None:
+        """Sets the bytes that a guest's peer has sent of an unfinished message.
 
         Args:
             uid: the guest.
-            number: the connection.
+            number: the connection, or the PMIx server of a job.
             size: the bytes.
-            closable: the other connections that can be closed.
 
         Returns:
             The limit that they exceed, for the log: the guest's own, or that of all guests, for
-            which the connection with the most is to be closed.
+            which the largest of the guest with the most in all is to be disconnected.
         """
         usage = self._usage.setdefault(uid, self._new_usage())
         self._count_unfinished(usage, number, size)
@@ -174,7 +170,7 @@ class Quotas:
                 f"unfinished messages of {total} bytes, expected at most {limit} "
                 "(penstock.quota.unfinished-bytes)"
             )
-            return Excess(number, problem)
+            return Excess(uid, number, problem)
         total, limit = self._unfinished_bytes, self._settings.all_unfinished_bytes
         if 0 <= limit < total:
             self._rejected["all_unfinished_bytes"] += 1
@@ -182,9 +178,9 @@ class Quotas:
                 f"unfinished messages of all guests of {total} bytes, expected at most {limit} "
                 "(penstock.quota.all-unfinished-bytes)"
             )
-            unfinished = (item for each in self._usage.values() for item in each.unfinished.items())
-            held = [item for item in unfinished if item[0] == number or item[0] in closable]
-            return Excess(max(held, key=lambda item: item[1])[0], problem)
+            greatest, usage = max(self._usage.items(), key=lambda item: item[1].unfinished_bytes)
+            largest, _ = max(usage.unfinished.items(), key=lambda item: item[1])
+            return Excess(greatest, largest, problem)
         return None
 
     def _count_unfinished(self, usage: _Usage, number: int, size: int) -> None:

@@ -263,10 +263,9 @@ class PmixTask:
     host: str
 
 
-# Sends a request to the instance; the responses come by the channel.
-SendRequest = Callable[
-    ["AnyCall[Any]"], "AbstractContextManager[trio.MemoryReceiveChannel[Message]]"
-]
+# Sends a request to the instance, and calls a function with each response; returns a function that
+# abandons the request.
+SendRequest = Callable[["AnyCall[Any]", Callable[["Message"], None]], Callable[[], None]]
 
 
 @dataclass(frozen=True)
@@ -304,6 +303,7 @@ class PmixServers(Protocol):
         userid: int | None,
         send_request: SendRequest,
         pace: Callable[[Read], Awaitable[str | None]],
+        set_unread: Callable[[int], None],
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
     ) -> AbstractAsyncContextManager[PmixLink]:
@@ -315,8 +315,9 @@ class PmixServers(Protocol):
             directory: where the server listens.
             userid: the server's user, if that is a guest.
             send_request: sends a request to the instance.
-            pace: waits after a read from the server until the next; returns a limit that it
-                exceeds.
+            pace: waits after a message of the server, or a part of one, until the next; returns a
+                limit that it exceeds.
+            set_unread: takes the bytes that the server has not read.
             fail: ends the job, with an exception's type and note.
             start_soon: runs a function in the background.
 
