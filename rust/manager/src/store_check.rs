@@ -52,36 +52,47 @@ pub fn check_jobs(store: &Store) -> Result<Vec<JobProblem>, Error> {
     let mut specs: BTreeMap<i64, Result<Arc<Spec>, String>> = BTreeMap::new();
     let mut problems = Vec::new();
     let ended = read_ended(store)?;
-    for job in store.jobs()?.records {
-        let spec = match specs.get(&job.row.spec) {
-            Some(spec) => spec,
-            None => specs
-                .entry(job.row.spec)
-                .or_insert(read_spec(store, job.row.spec)?),
-        };
-        let id = job.id;
-        let replayed = spec.clone().and_then(|spec| replay(&job, spec));
-        let known = ended.get(&id);
-        let has_wrong_facts = |record: &Record| {
-            known.is_some_and(|known| ended_facts(record).as_ref() != Some(known))
-        };
-        if let Ok(record) = &replayed
-            && has_wrong_facts(record)
-        {
-            let effect = ProblemEffect::WrongFacts;
-            let reason = "its facts in `ended_jobs` differ from its events".to_owned();
-            problems.push(JobProblem { id, reason, effect });
+    store.visit_jobs(|jobs| {
+        for job in jobs.records {
+            let spec = match specs.get(&job.row.spec) {
+                Some(spec) => spec,
+                None => specs
+                    .entry(job.row.spec)
+                    .or_insert(read_spec(store, job.row.spec)?),
+            };
+            check_job(&job, spec, ended.get(&job.id), &mut problems);
         }
-        if let Err(reason) = replayed {
-            let effect = ProblemEffect::LeftOut;
-            problems.push(JobProblem { id, reason, effect });
-        } else if let Some(Err(error)) = job.row.r.as_deref().map(ResourceSet::from_json) {
-            let effect = ProblemEffect::WithoutResources;
-            let reason = format!("its resources are lost: {error}");
-            problems.push(JobProblem { id, reason, effect });
-        }
-    }
+        Ok(())
+    })?;
     Ok(problems)
+}
+
+/// Finds what is wrong with a job. `known` are its facts in `ended_jobs`.
+fn check_job(
+    job: &JobRecord,
+    spec: &Result<Arc<Spec>, String>,
+    known: Option<&(EndedClass, EndedJob, JobUsage)>,
+    problems: &mut Vec<JobProblem>,
+) {
+    let id = job.id;
+    let replayed = spec.clone().and_then(|spec| replay(job, spec));
+    let has_wrong_facts =
+        |record: &Record| known.is_some_and(|known| ended_facts(record).as_ref() != Some(known));
+    if let Ok(record) = &replayed
+        && has_wrong_facts(record)
+    {
+        let effect = ProblemEffect::WrongFacts;
+        let reason = "its facts in `ended_jobs` differ from its events".to_owned();
+        problems.push(JobProblem { id, reason, effect });
+    }
+    if let Err(reason) = replayed {
+        let effect = ProblemEffect::LeftOut;
+        problems.push(JobProblem { id, reason, effect });
+    } else if let Some(Err(error)) = job.row.r.as_deref().map(ResourceSet::from_json) {
+        let effect = ProblemEffect::WithoutResources;
+        let reason = format!("its resources are lost: {error}");
+        problems.push(JobProblem { id, reason, effect });
+    }
 }
 
 /// The jobspec of a key; the inner error is the reason why it cannot be read.

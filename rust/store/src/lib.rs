@@ -74,6 +74,9 @@ use user_bytes::UserBytes;
 /// The key of `meta` with the reason why the database has taken the place of another one.
 pub const REPLACED_META: &str = "replaced";
 
+/// The number of jobs that are read at a time.
+const JOBS_PER_READ: usize = 1000;
+
 /// The tables of one instance.
 #[derive(Debug)]
 pub struct Store {
@@ -722,17 +725,44 @@ impl Store {
             .map_err(|source| Error::new("cannot read a job", &source))
     }
 
-    /// Every job, the oldest first, without those of submissions that are not complete.
+    /// Every job, the oldest first, without those of submissions that are not complete. All are in memory:
+    /// see [`visit_jobs`](Self::visit_jobs).
     ///
     /// # Errors
     ///
     /// The database cannot be read.
     pub fn jobs(&self) -> Result<Jobs, Error> {
-        self.jobs_after(None, usize::MAX, &EndedJobs::default())
+        let mut all = Jobs::default();
+        self.visit_jobs(|read| {
+            all.records.extend(read.records);
+            all.damaged.extend(read.damaged);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Calls a function with every job, as [`jobs_after`](Self::jobs_after) reads some at a time.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read, or the function fails.
+    pub fn visit_jobs(
+        &self,
+        mut visit: impl FnMut(Jobs) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut last = None;
+        loop {
+            let read = self.jobs_after(last, JOBS_PER_READ, &EndedJobs::default())?;
+            last = read.last;
+            visit(read)?;
+            if last.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// The jobs after one, or the first ones, `max` at most and the oldest first, without those of submissions that are not
-    /// complete. Of those in `ended` the eventlogs are not read.
+    /// complete. Of those in `ended` the eventlogs are not read. There are fewer if their events are long.
     ///
     /// # Errors
     ///

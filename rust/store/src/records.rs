@@ -25,6 +25,9 @@ pub struct JobRow {
     pub r: Option<String>,
 }
 
+/// The length of the events and resources of the jobs that are read at a time. The last job may exceed it.
+const MAX_READ_BYTES: usize = 16 << 20;
+
 /// A finite number.
 fn finite(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<f64> {
     let number: f64 = row.get(column)?;
@@ -113,6 +116,7 @@ pub(crate) fn read(
     let mut logs = select_logs.query([after]).map_err(wrap)?;
     let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
     let mut are_logs_behind = false;
+    let mut bytes = 0;
     let mut statement = connection
         .prepare_cached(
             "SELECT userid, t_submit, spec, r, id FROM jobs WHERE id > ? AND NOT EXISTS \
@@ -164,8 +168,9 @@ pub(crate) fn read(
             Ok((_, Some(0))) => "its first events are missing".to_owned(),
             Ok((_, Some(gap))) => format!("the event after its first {gap} ones is missing"),
             Ok((record, None)) => {
+                bytes += record.own_events.len() + record.row.r.as_ref().map_or(0, String::len);
                 jobs.records.push(record);
-                if jobs.records.len() + jobs.ended.len() >= max {
+                if jobs.records.len() + jobs.ended.len() >= max || bytes >= MAX_READ_BYTES {
                     jobs.last = Some(JobId::new(id.cast_unsigned()));
                     break;
                 }

@@ -353,6 +353,31 @@ fn jobs_are_read_page_by_page() {
 }
 
 #[test]
+fn jobs_with_long_events_are_read_few_at_a_time() {
+    let mut store = Store::in_memory().unwrap();
+    let spec = store.add_jobspec(1000, "{}").unwrap();
+    let long = format!("{}\n", "x".repeat(6 << 20));
+    for id in 1..=7 {
+        store.add_job(job(id), 1000, 1.0, spec).unwrap();
+        store.append_events(job(id), 0, &long).unwrap();
+    }
+    let mut read = Vec::new();
+    store
+        .visit_jobs(|jobs| {
+            read.push(
+                jobs.records
+                    .iter()
+                    .map(|job| job.id.get())
+                    .collect::<Vec<_>>(),
+            );
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(read, [vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
+    assert_eq!(store.jobs().unwrap().records.len(), 7);
+}
+
+#[test]
 fn common_events_go_with_the_last_of_their_jobs() {
     let mut store = store_with_common_events();
     let count = |store: &Store| {

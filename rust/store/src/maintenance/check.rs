@@ -70,7 +70,11 @@ pub(super) fn structure(connection: &Connection) -> Result<Vec<String>, Error> {
 
 /// The rows that cannot be read.
 fn rows(store: &Store) -> Result<Vec<String>, Error> {
-    let mut problems = store.jobs()?.damaged;
+    let mut problems = Vec::new();
+    store.visit_jobs(|jobs| {
+        problems.extend(jobs.damaged);
+        Ok(())
+    })?;
     problems.extend(store.bad_rows()?.iter().map(BadRow::to_string));
     problems.extend(store.wrong_user_bytes()?);
     Ok(problems)

@@ -129,9 +129,12 @@ impl Salvage {
         self.losses.extend(common_events::cut_ranges(connection)?);
         // With their bad rows: without these a job could look as if later events had never happened.
         let what = "cannot leave out a row";
-        let jobs = self.store.jobs()?;
-        let readable: Vec<JobId> = jobs.records.iter().map(|job| job.id).collect();
-        self.losses.extend(jobs.damaged);
+        let mut readable = Vec::new();
+        self.store.visit_jobs(|jobs| {
+            readable.extend(jobs.records.iter().map(|job| job.id));
+            self.losses.extend(jobs.damaged);
+            Ok(())
+        })?;
         for id in self.store.job_ids(what, "SELECT id FROM jobs")? {
             if readable
                 .binary_search_by_key(&key(id), |id| key(*id))
