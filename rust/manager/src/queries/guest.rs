@@ -517,13 +517,12 @@ impl Relays {
         }
         let bytes = input_bytes(topic, &data)?;
         let ntasks = task_count(cx, id);
-        let tasks = input_tasks(topic, &data, ntasks)?;
+        let tasks = input_tasks(topic, &data, ntasks, bytes.len())?;
         let is_running = cx.jobs.known(id)?.record.state() == State::Run;
         let method = cx.exec_topic(exec_method::INPUT).filter(|_| is_running);
         let Some(method) = method else {
             return Err(not_accepted(id));
         };
-        check_copies(topic, bytes.len(), tasks.len())?;
         self.input_logs.check_open(cx, id, &data, ntasks)?;
         let retained = self.input_logs.retained_bytes(cx, id, &data, ntasks);
         quota::check_stored(cx, request.sender, retained)?;
@@ -829,6 +828,7 @@ fn input_tasks(
     topic: &str,
     data: &Data<'_>,
     ntasks: u64,
+    bytes: usize,
 ) -> Result<Vec<Option<u32>>, RequestError> {
     if *data.rank == *"all" {
         return Ok(vec![None]);
@@ -843,7 +843,11 @@ fn input_tasks(
         Some(task) if u64::from(task) >= ntasks => Err(RequestError::invalid(format!(
             "{topic}: rank {task}: the job has {ntasks} tasks"
         ))),
-        Some(_) => Ok(ranks.iter().map(Some).collect()),
+        Some(_) => {
+            let count = usize::try_from(ranks.len()).unwrap_or(usize::MAX);
+            check_copies(topic, bytes, count)?;
+            Ok(ranks.iter().map(Some).collect())
+        }
     }
 }
 
@@ -870,6 +874,14 @@ mod tests {
     use crate::fixture::{add_allocated_job, context};
     use crate::queries::Queries;
     use crate::settings::Settings;
+
+    #[test]
+    fn ranks_are_counted_before_they_are_listed() {
+        let data: Data<'_> =
+            serde_json::from_str(r#"{"stream": "stdin", "rank": "0-67108863"}"#).unwrap();
+        let error = input_tasks("job-shell.stdin", &data, 1 << 26, 1).unwrap_err();
+        assert_eq!(error.errnum, EMSGSIZE);
+    }
 
     #[test]
     fn writers_are_forgotten_with_their_job_and_their_client() {
