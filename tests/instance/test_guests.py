@@ -663,6 +663,54 @@ def test_a_job_has_a_directory_of_its_own_until_its_end(site):
     assert Path("/etc/passwd").exists()
 
 
+def with_files(files: dict[str, object], *command: str) -> str:
+    """The jobspec of a job with files (RFC 37)."""
+    jobspec = from_command(list(command), cwd="/")
+    jobspec["attributes"]["system"]["files"] = files
+    return json.dumps(jobspec)
+
+
+def test_files_of_a_guests_job_have_its_user_and_group_and_no_privilege(site):
+    """A set-group-ID file of root's group would make the guest a member of it."""
+    program = {"encoding": "utf-8", "data": "#!/bin/sh\n"}
+    files = {
+        "a/b/program": {"mode": 0o107777, **program},
+        "program": {"mode": 0o102755, **program},
+        "directory": {"mode": 0o047777},
+        "link": {"mode": 0o120777, "data": "program"},
+    }
+    script = "find $PENSTOCK_JOB_TMPDIR -printf '%P,%U,%G,%m\n'"
+    job = site.submit(with_files(files, "sh", "-c", script))
+    assert site.penstock("wait", job).returncode == 0
+    expected = {
+        "": "700",
+        "a": "700",
+        "a/b": "700",
+        "a/b/program": "777",
+        "program": "755",
+        "directory": "777",
+        "link": "777",
+    }
+    found = sorted(site.penstock("logs", job).stdout.splitlines())
+    user = f"{site.uids[0]},{site.gids[0]}"
+    assert found == sorted(f"{path},{user},{mode}" for path, mode in expected.items())
+
+
+def test_a_job_whose_directory_cannot_be_made_does_not_start(site):
+    done = site.penstock("run", "sh", "-c", "echo $PENSTOCK_JOB_TMPDIR")
+    jobs = Path(done.stdout.strip()).parent
+    away = jobs.with_name("away")
+    jobs.rename(away)
+    jobs.write_text("")
+    done = site.penstock("run", "echo", "started")
+    jobs.unlink()
+    away.rename(jobs)
+    assert done.returncode == 1
+    assert "cannot make the job's directory: Not a directory" in done.stderr
+    assert done.stdout == ""
+    assert site.penstock("run", "true").returncode == 0
+
+
 def test_the_pmix_server_of_a_guests_job_runs_as_the_guest(start, guests, tmp_path):
     server_program()
     nodes = ["--nodes=4", "--cores=4", "--oversubscribe"]

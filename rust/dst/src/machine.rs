@@ -509,6 +509,11 @@ impl Machine {
                     service.take_output_size(job, bytes);
                 }
             }
+            Effect::MakeJobDirectory(directory) => {
+                if let Some(service) = &mut self.service {
+                    service.finish_job_directory(directory.job, Ok(()));
+                }
+            }
             Effect::CountOutput if self.setup.guests.write() => self.output.begin_count(),
             Effect::CountOutput => {
                 if let Some(service) = &mut self.service {
@@ -517,7 +522,6 @@ impl Machine {
             }
             Effect::Log(_)
             | Effect::ReuseEmptyOutput { .. }
-            | Effect::MakeJobDirectory(_)
             | Effect::RemoveJobDirectory(..)
             | Effect::RemovePmiSocket(_)
             | Effect::RemovePmixDirectory(_) => {}

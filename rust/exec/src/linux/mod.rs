@@ -8,6 +8,7 @@ mod directory;
 mod empty_files;
 mod event_source;
 mod guests;
+mod job_directories;
 mod kernel;
 mod output_directories;
 mod output_usage;

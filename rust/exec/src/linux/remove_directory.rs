@@ -26,7 +26,7 @@ const MAX_TURNS: u32 = 1 << 10;
 const MAX_NAMES: u32 = 16;
 
 /// A thread that removes directories, one at a time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct DirectoryRemover {
     queue: Sender<Removal>,
 }

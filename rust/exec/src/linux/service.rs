@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{CString, OsStr};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{
-    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink,
-};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +21,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::empty_files::EmptyFiles;
+use super::job_directories::JobDirectories;
 use super::output_directories::OutputDirectories;
 use super::output_usage::OutputCount;
 use super::remove_directory::DirectoryRemover;
@@ -32,8 +31,8 @@ use crate::log::LogContents;
 use crate::protocol::{Hello, Output, Request, TaskSpec};
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
-    Chunk, DirectoryOwner, Effect, FileContent, GuestSettings, JobDirectory, JobFile, ReaderId,
-    Service, Settings, Stream, TaskContext, job_directory, pmi_socket,
+    Chunk, DirectoryOwner, Effect, GuestSettings, ReaderId, Service, Settings, Stream, TaskContext,
+    job_directory, pmi_socket,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -45,9 +44,6 @@ const MAX_UNSENT_OUTPUT_BYTES: usize = 1 << 20;
 /// Time after its start in which a service that takes over tries to register although its name is taken: the instance
 /// may not have noticed yet that the service before has ended.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.
-const PUBLIC_DIRECTORY_LEVELS: usize = 3;
 
 /// The longest wait for the end of a process that has failed to start a reaper: the standby of a killed one does not end.
 const MAX_REAPER_END: Timespec = Timespec {
@@ -179,6 +175,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let mut event_loop = EventLoop {
         server,
         empty_files: EmptyFiles::new(output),
+        job_directories: JobDirectories::start(remover.clone()).map_err(failed)?,
         remover,
         outputs,
         log: directory.open_log().map_err(failed)?,
@@ -311,6 +308,7 @@ struct EventLoop {
     outputs: OutputDirectories,
     empty_files: EmptyFiles,
     remover: DirectoryRemover,
+    job_directories: JobDirectories,
     directory: Directory,
     log: File,
     log_len: u64,
@@ -426,13 +424,17 @@ impl EventLoop {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        let mut fds = Vec::with_capacity(2 + self.reapers.len());
+        let mut fds = Vec::with_capacity(3 + self.reapers.len());
         if let Some(broker) = &self.broker {
             fds.push(broker.poll_fd());
         }
         if let Some(reaper) = &self.reaper {
             fds.push(PollFd::new(reaper.stream(), PollFlags::IN));
         }
+        fds.push(PollFd::from_borrowed_fd(
+            self.job_directories.event(),
+            PollFlags::IN,
+        ));
         for reaper in &self.reapers {
             fds.push(PollFd::new(&reaper.pidfd, PollFlags::IN));
         }
@@ -444,8 +446,14 @@ impl EventLoop {
         let mut ready = fds.iter().map(|fd| fd.revents().intersects(ready));
         let is_broker_ready = self.broker.is_some() && ready.next() == Some(true);
         let is_reaper_ready = self.reaper.is_some() && ready.next() == Some(true);
+        let is_directory_made = ready.next() == Some(true);
         let has_reaper_ended = ready.any(|is_ready| is_ready);
         drop(fds);
+        if is_directory_made {
+            for (job, result) in self.job_directories.take_results() {
+                service.finish_job_directory(job, result);
+            }
+        }
         if has_reaper_ended {
             // Ended reapers are children until they are waited for.
             self.reapers
@@ -568,15 +576,11 @@ impl EventLoop {
             }
             Effect::MakeJobDirectory(directory) => {
                 let path = self.job_directory(directory.job, directory.owner);
-                if let Err(error) = make_job_directory(&path, &directory) {
-                    log(&format!(
-                        "cannot make directory `{}`: {error}",
-                        path.display()
-                    ));
-                }
+                self.job_directories.make(path, directory);
             }
             Effect::RemoveJobDirectory(job, owner) => {
-                self.remover.remove(self.job_directory(job, owner));
+                let path = self.job_directory(job, owner);
+                self.job_directories.remove(path);
             }
             Effect::RemovePmiSocket(job) => {
                 let sockets = self.options.directory.join(PMI_DIRECTORY);
@@ -756,79 +760,6 @@ fn remove_old_job_directories(path: &Path, service: &Service, remover: &Director
         if !known.contains(&path) {
             remover.remove(path);
         }
-    }
-}
-
-/// Makes the directory of a job, with its files. A guest's is in directories that guests can enter and not list, and is
-/// the guest's when the files are there.
-fn make_job_directory(path: &Path, directory: &JobDirectory) -> io::Result<()> {
-    let uid = match directory.owner {
-        DirectoryOwner::Service => None,
-        DirectoryOwner::Guest(uid) => Some(uid),
-    };
-    let levels = uid.map_or(0, |_| PUBLIC_DIRECTORY_LEVELS);
-    let parents: Vec<_> = path.ancestors().skip(1).take(levels).collect();
-    for parent in parents.into_iter().rev() {
-        if !parent.exists() {
-            fs::create_dir(parent)?;
-            fs::set_permissions(parent, Permissions::from_mode(0o711))?;
-        }
-    }
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        // The guest has it, with its files: this process must not write there.
-        Err(_) if uid.is_some() && fs::symlink_metadata(path)?.uid() != geteuid().as_raw() => {
-            return Ok(());
-        }
-        Ok(()) | Err(_) => {}
-    }
-    for file in &*directory.files {
-        let path = path.join(&file.path);
-        let failed = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: {error}", file.path.display()))
-        };
-        match make_job_file(&path, file, uid) {
-            // An earlier service has made it.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            made => made.map_err(failed)?,
-        }
-    }
-    chown(path, uid, None)
-}
-
-/// Makes a file of a job. Its directory is accessible to this process only.
-fn make_job_file(path: &Path, file: &JobFile, uid: Option<u32>) -> io::Result<()> {
-    let parents = file
-        .path
-        .ancestors()
-        .skip(1)
-        .filter(|parent| *parent != Path::new(""));
-    let missing: Vec<_> = parents
-        .zip(path.ancestors().skip(1))
-        .map(|(_, parent)| parent)
-        .take_while(|parent| !parent.exists())
-        .collect();
-    for parent in missing.into_iter().rev() {
-        DirBuilder::new().mode(0o700).create(parent)?;
-        lchown(parent, uid, None)?;
-    }
-    match &file.content {
-        FileContent::Regular(bytes) => {
-            let mut options = OpenOptions::new();
-            let mut created = options
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(path)?;
-            created.write_all(bytes)?;
-        }
-        FileContent::Directory => DirBuilder::new().mode(0o700).create(path)?,
-        FileContent::Link(target) => symlink(target, path)?,
-    }
-    lchown(path, uid, None)?;
-    match file.content {
-        FileContent::Link(_) => Ok(()),
-        _ => fs::set_permissions(path, Permissions::from_mode(file.permissions)),
     }
 }
 

@@ -14,9 +14,10 @@ pub enum Effect {
     Append(Vec<u8>),
     /// Replace the journal, atomically, and report the result likewise.
     Rewrite(Vec<u8>),
-    /// Make the directory of a job, with its files.
+    /// Make the directory of a job, with its files, and report the result by
+    /// [`Service::finish_job_directory`](super::Service::finish_job_directory), not necessarily at once.
     MakeJobDirectory(JobDirectory),
-    /// Remove the directory of a job with all that is in it.
+    /// Remove the directory of a job with all that is in it, after the effects before have made it.
     RemoveJobDirectory(JobId, DirectoryOwner),
     /// Remove the directory of a job's PMIx server, which has ended.
     RemovePmixDirectory(JobId),

@@ -25,6 +25,8 @@ use crate::types::{JobId, ProcessId, SpawnFailure, Step, TaskRank, Usage, WaitSt
 const NOT_FOUND_STATUS: i32 = 127 << 8;
 /// The wait status of a task whose program cannot be executed.
 const NOT_EXECUTABLE_STATUS: i32 = 126 << 8;
+/// Characters of the note of an exception: it may repeat values of the jobspec.
+const MAX_NOTE_CHARACTERS: usize = 2000;
 
 /// The progress of the answers to a start request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,6 +177,17 @@ pub(super) enum Presence {
     Empty,
 }
 
+/// The directory of a job, as this service knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DirectoryState {
+    /// An earlier service may have made it.
+    Unknown,
+    /// It is being made.
+    Requested,
+    /// It is there, with its files.
+    Made,
+}
+
 /// The end of a job's tasks by the service.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Ending {
@@ -247,6 +260,7 @@ pub(super) struct Job {
     pub(super) guest: Option<Admitted>,
     /// The user of the directory that its plan has.
     pub(super) directory: Option<DirectoryOwner>,
+    pub(super) directory_state: DirectoryState,
     /// The processes that the memory limit has ended.
     pub(super) oom_kills: u64,
     /// Bytes of output that the reaper has dropped.
@@ -317,6 +331,7 @@ impl Job {
             repeat_interval: 0.0,
             guest: None,
             directory: None,
+            directory_state: DirectoryState::Unknown,
             oom_kills: 0,
             dropped_output: 0,
             is_replaced: false,
@@ -509,7 +524,12 @@ impl Job {
     /// Raises a fatal exception, unless there is one. It is sent with the next answers.
     pub(super) fn fail(&mut self, kind: &'static str, note: impl Into<String>) {
         if self.exception.is_none() {
-            self.exception = Some((kind, note.into()));
+            let mut note = note.into();
+            if let Some((end, _)) = note.char_indices().nth(MAX_NOTE_CHARACTERS) {
+                note.truncate(end);
+                note.push('…');
+            }
+            self.exception = Some((kind, note));
         }
     }
 

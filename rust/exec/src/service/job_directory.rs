@@ -1,8 +1,8 @@
 //! The directory of a job, and the files that its jobspec puts there (RFC 37).
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use crate::error::Note;
 use crate::types::JobId;
 
-/// The mask of the permissions in a file's mode.
-const PERMISSIONS: u32 = 0o7777;
+/// The mask of the permissions in a file's mode: a file that a user has described gets no set-user-ID or set-group-ID bit.
+const PERMISSIONS: u32 = 0o777;
 /// The permissions of a file whose mode is absent.
 const DEFAULT_PERMISSIONS: u32 = 0o600;
 /// The mask of the type in a file's mode, and the types.
@@ -22,6 +22,17 @@ const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMBOLIC_LINK: u32 = 0o120_000;
 
+/// The greatest length of a path below the directory and of the target of a link, in bytes, as in Linux.
+const MAX_PATH_BYTES: usize = 4095;
+/// The greatest length of a name, in bytes, as in Linux.
+const MAX_NAME_BYTES: usize = 255;
+/// The greatest number of names in a path.
+const MAX_LEVELS: usize = 64;
+/// The greatest number of files of a job, with the directories that they are in.
+const MAX_FILES: usize = 4096;
+/// Characters of a name or template of a user that a note shows.
+const MAX_SHOWN_CHARACTERS: usize = 200;
+
 /// The directory of a job, as the event loop makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobDirectory {
@@ -29,8 +40,8 @@ pub struct JobDirectory {
     pub job: JobId,
     /// The user to whom it belongs.
     pub owner: DirectoryOwner,
-    /// The files in it, directories before what is in them.
-    pub files: Rc<[JobFile]>,
+    /// The files in it, each directory directly before the files below it.
+    pub files: Arc<[JobFile]>,
 }
 
 /// The user to whom the directory of a job belongs.
@@ -65,52 +76,103 @@ pub enum FileContent {
 }
 
 /// The files of a jobspec, by path. The error is the note of the job's exception.
-pub(super) fn files(jobspec: &Jobspec) -> Result<Rc<[JobFile]>, Note> {
+///
+/// The work is linear in the length of the jobspec, but for the sort.
+pub(super) fn files(jobspec: &Jobspec) -> Result<Arc<[JobFile]>, Note> {
     let Some(files) = jobspec.attribute("system.files") else {
-        return Ok(Rc::default());
+        return Ok(Arc::default());
     };
     let files = files
         .as_object()
         .ok_or("attributes.system.files: expected an object")?;
+    if files.len() > MAX_FILES {
+        return Err(too_many_files());
+    }
     let mut files = files
         .iter()
         .map(|(path, file)| read(path, file))
         .collect::<Result<Vec<_>, _>>()?;
     files.sort_by(|one, other| one.path.cmp(&other.path));
-    let is_directory = |file: &JobFile| file.content == FileContent::Directory;
-    let others: BTreeSet<_> = files
-        .iter()
-        .filter(|file| !is_directory(file))
-        .map(|file| file.path.as_path())
-        .collect();
-    // A link would lead out of the directory.
-    let mut paths = files.iter().map(|file| file.path.as_path());
-    if let Some(path) = paths.find(|path| {
-        let mut parents = path.ancestors().skip(1);
-        parents.any(|parent| others.contains(parent))
-    }) {
-        let path = path.display().to_string();
-        return Err(note(&path, "it is in another file, which is no directory"));
-    }
+    check_places(&files)?;
     Ok(files.into())
 }
 
-fn read(name: &str, file: &Value) -> Result<JobFile, Note> {
-    let shown = name.escape_debug();
+/// Checks that no file is in another one or has its path, and the number of the files and their directories. The files are sorted.
+fn check_places(files: &[JobFile]) -> Result<(), Note> {
+    let mut count = 0;
+    // By their order, all files below a path follow it directly.
+    let mut last = Path::new("");
+    let mut last_other = None;
+    for file in files {
+        let path = file.path.as_path();
+        let shown = path.display();
+        if path == last {
+            return Err(note(&shown.to_string(), "it is named twice"));
+        }
+        // A link would lead out of the directory.
+        if last_other.is_some_and(|other| path.starts_with(other)) {
+            let text = "it is in another file, which is no directory";
+            return Err(note(&shown.to_string(), text));
+        }
+        if file.content != FileContent::Directory {
+            last_other = Some(path);
+        }
+        let pairs = path.components().zip(last.components());
+        let present = pairs.take_while(|(one, other)| one == other).count();
+        count += path.components().count() - present;
+        if count > MAX_FILES {
+            return Err(too_many_files());
+        }
+        last = path;
+    }
+    Ok(())
+}
+
+fn too_many_files() -> Note {
+    let text = "attributes.system.files: expected at most";
+    format!("{text} {MAX_FILES} files and directories").into()
+}
+
+/// Reads the path of a file.
+fn read_path(name: &str) -> Result<&Path, Note> {
+    if name.len() > MAX_PATH_BYTES {
+        let text = format!("expected a path of at most {MAX_PATH_BYTES} bytes");
+        return Err(note(name, &text));
+    }
     let path = Path::new(name);
     let is_name = |component| matches!(component, Component::Normal(_));
     if name.is_empty() || !path.components().all(is_name) || name.contains('\0') {
-        return Err(format!("file `{shown}`: expected a relative path without `..`").into());
+        return Err(note(name, "expected a relative path without `..`"));
     }
+    let mut names = path.components();
+    if names.any(|name| name.as_os_str().len() > MAX_NAME_BYTES) {
+        let text = format!("expected names of at most {MAX_NAME_BYTES} bytes");
+        return Err(note(name, &text));
+    }
+    if path.components().count() > MAX_LEVELS {
+        let text = format!("expected a path of at most {MAX_LEVELS} names");
+        return Err(note(name, &text));
+    }
+    Ok(path)
+}
+
+fn read(name: &str, file: &Value) -> Result<JobFile, Note> {
+    let path = read_path(name)?;
     let file = file
         .as_object()
-        .ok_or_else(|| format!("file `{shown}`: expected an object"))?;
+        .ok_or_else(|| note(name, "expected an object"))?;
     let mode = match file.get("mode") {
         None => REGULAR | DEFAULT_PERMISSIONS,
         Some(mode) => mode
             .as_u64()
             .and_then(|mode| u32::try_from(mode).ok())
-            .ok_or_else(|| format!("file `{shown}`: mode {mode}: expected an integer"))?,
+            .ok_or_else(|| {
+                let mode = mode.to_string();
+                note(
+                    name,
+                    &format!("mode {}: expected an integer", shorten(&mode)),
+                )
+            })?,
     };
     let content = match mode & TYPE {
         0 | REGULAR => FileContent::Regular(data(file).map_err(|why| note(name, &why))?),
@@ -118,7 +180,10 @@ fn read(name: &str, file: &Value) -> Result<JobFile, Note> {
         SYMBOLIC_LINK => {
             let target = data(file).map_err(|why| note(name, &why))?;
             let target = String::from_utf8(target).ok();
-            let target = target.filter(|target| !target.is_empty() && !target.contains('\0'));
+            let is_valid = |target: &String| {
+                (1..=MAX_PATH_BYTES).contains(&target.len()) && !target.contains('\0')
+            };
+            let target = target.filter(is_valid);
             FileContent::Link(target.ok_or_else(|| note(name, "invalid target of a link"))?)
         }
         _ => {
@@ -134,7 +199,15 @@ fn read(name: &str, file: &Value) -> Result<JobFile, Note> {
 }
 
 fn note(name: &str, why: &str) -> Note {
-    format!("file `{}`: {why}", name.escape_debug()).into()
+    format!("file `{}`: {why}", shorten(name).escape_debug()).into()
+}
+
+/// A text as a note shows it: the first characters of a long one.
+pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_SHOWN_CHARACTERS) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
+    }
 }
 
 fn data(file: &Map<String, Value>) -> Result<Vec<u8>, String> {
@@ -151,7 +224,7 @@ fn data(file: &Map<String, Value>) -> Result<Vec<u8>, String> {
         (None, document) => Ok(document.to_string().into_bytes()),
         (Some(encoding), _) => Err(format!(
             "encoding `{}`: expected utf-8 or base64 with a string",
-            encoding.escape_debug()
+            shorten(encoding).escape_debug()
         )),
     }
 }
@@ -250,9 +323,86 @@ mod tests {
                 json!({"x": {"mode": 0o120_777, "data": ""}}),
                 "file `x`: invalid target of a link",
             ),
+            (
+                json!({"x": {"mode": 0o120_777, "data": "x".repeat(4096)}}),
+                "file `x`: invalid target of a link",
+            ),
         ] {
             let note = files(&jobspec(&files_value)).unwrap_err().to_string();
             assert!(note.starts_with(expected), "{note}");
         }
+    }
+
+    #[test]
+    fn a_path_is_named_once() {
+        let file = json!({"mode": 0o100_600});
+        for other in ["a//b", "a/./b", "a/b/"] {
+            let named = json!({"a/b": file, other: file});
+            let note = files(&jobspec(&named)).unwrap_err().to_string();
+            assert!(note.ends_with("`: it is named twice"), "{note}");
+        }
+    }
+
+    #[test]
+    fn privileges_are_no_permissions() {
+        let files = files(&jobspec(&json!({
+            "program": {"mode": 0o107_755, "encoding": "utf-8", "data": "x"},
+            "directory": {"mode": 0o047_777},
+        })))
+        .unwrap();
+        let found: Vec<_> = files.iter().map(|file| file.permissions).collect();
+        assert_eq!(found, [0o777, 0o755]);
+    }
+
+    fn with_paths(paths: impl IntoIterator<Item = String>) -> Result<usize, String> {
+        let file = json!({"mode": 0o100_600});
+        let named = paths.into_iter().map(|path| (path, file.clone()));
+        let files = files(&jobspec(&named.collect::<Value>()));
+        files
+            .map(|files| files.len())
+            .map_err(|note| note.to_string())
+    }
+
+    #[test]
+    fn paths_and_their_number_have_the_limits_of_the_kernel_and_of_the_work() {
+        let path = |names: usize| vec!["d"; names].join("/");
+        assert_eq!(with_paths([path(64), "x".repeat(255)]), Ok(2));
+        let numbered = |count: usize| (0..count).map(|number| number.to_string());
+        assert_eq!(with_paths(numbered(4096)), Ok(4096));
+        let many = "attributes.system.files: expected at most 4096 files and directories";
+        assert_eq!(with_paths(numbered(4097)), Err(many.to_owned()));
+        // With 63 directories each.
+        let deep = |number| format!("{number}/{}", path(63));
+        assert_eq!(with_paths((0..64).map(deep)), Ok(64));
+        assert_eq!(with_paths((0..65).map(deep)), Err(many.to_owned()));
+        for (path, expected) in [
+            (path(65), "expected a path of at most 64 names"),
+            ("x".repeat(256), "expected names of at most 255 bytes"),
+            (path(500_000), "expected a path of at most 4095 bytes"),
+        ] {
+            let note = with_paths([path]).unwrap_err();
+            assert!(note.ends_with(expected), "{note}");
+            assert!(note.len() < 500, "{note}");
+        }
+    }
+
+    #[test]
+    fn a_file_below_another_one_is_found_among_its_siblings() {
+        let file = json!({"mode": 0o100_600});
+        let link = json!({"mode": 0o120_777, "data": "/etc"});
+        // `a-b` is before `a/b` as a text, and after it as a path.
+        let mut named = json!({"a": link, "a-b": file, "a.b": file, "a/b/c": file, "b": file});
+        let note = files(&jobspec(&named)).unwrap_err().to_string();
+        assert!(
+            note.starts_with("file `a/b/c`: it is in another file"),
+            "{note}"
+        );
+        named["a"] = json!({"mode": 0o040_700});
+        let found = files(&jobspec(&named)).unwrap();
+        let paths: Vec<_> = found
+            .iter()
+            .map(|file| file.path.to_str().unwrap())
+            .collect();
+        assert_eq!(paths, ["a", "a/b/c", "a-b", "a.b", "b"]);
     }
 }

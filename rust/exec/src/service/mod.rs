@@ -107,6 +107,7 @@ use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, OutputPlace, ReaderId, Stream};
 pub use guests::GuestSettings;
+pub(crate) use job_directory::shorten;
 pub use job_directory::{DirectoryOwner, FileContent, JobDirectory, JobFile};
 pub use output_usage::{MIN_FREE_BYTES, OutputFile};
 pub use plan::{TaskContext, job_directory, retained_file};
@@ -358,8 +359,6 @@ impl Service {
             effects.push(Effect::Request(id, Request::Forget(forgotten.clone())));
             self.forgetting.insert(id, forgotten);
         }
-        let directories = mem::take(&mut self.job_directories).into_iter();
-        effects.extend(directories.map(Effect::MakeJobDirectory));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
             let id = self.next_reaper_request();
             effects.push(Effect::Request(id, Request::Spawn(tasks)));

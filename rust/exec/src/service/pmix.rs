@@ -59,8 +59,6 @@ impl Service {
             guest: job.guest,
             is_output_retained: job.is_output_retained,
         };
-        // After a restart of the service it may be missing.
-        self.job_directories.extend(plan.directory.clone());
         match process.task(task_context) {
             Ok(spec) => {
                 job.pmix_process = Some(Task::new(TaskState::Requested));

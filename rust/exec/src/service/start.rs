@@ -1,6 +1,7 @@
 //! The start of jobs: start requests, plans, and the record that comes before the tasks.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
 use base64::Engine;
@@ -14,7 +15,9 @@ use penstock_wire::Message;
 
 use super::effect::Effect;
 use super::guests;
-use super::job::{Attachment, Job, OutstandingStart, Presence, Task, TaskState, Version};
+use super::job::{
+    Attachment, DirectoryState, Job, OutstandingStart, Presence, Task, TaskState, Version,
+};
 use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
 use super::parsed_jobspec::ParsedJobspec;
@@ -206,7 +209,22 @@ impl Service {
         }
     }
 
-    /// Hands the tasks of a job to the reaper, or begins with its PMIx server: the intent is in the journal.
+    /// Handles the result of [`Effect::MakeJobDirectory`].
+    pub fn finish_job_directory(&mut self, id: JobId, result: io::Result<()>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        self.changed.insert(id);
+        job.directory_state = match result {
+            Ok(()) => DirectoryState::Made,
+            Err(error) => {
+                job.fail("exec", format!("cannot make the job's directory: {error}"));
+                DirectoryState::Unknown
+            }
+        };
+    }
+
+    /// Hands the tasks of a job to the reaper, or begins with its directory or PMIx server: the intent is in the journal.
     pub(super) fn hand_over(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else {
             // It has ended meanwhile.
@@ -220,15 +238,16 @@ impl Service {
         };
         let shrunk = job.outstanding_start.as_ref().map(|start| &start.shrunk);
         let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
-        self.job_directories.extend(plan.directory.clone());
-        if let Some(server) = plan.pmi.as_ref().filter(|_| job.pmix.is_none()) {
+        // They are requested when what they need is there.
+        let is_waiting = job.pmix.is_some() || plan.directory.is_some();
+        if let Some(server) = plan.pmi.as_ref().filter(|_| !is_waiting) {
             self.spawns.push(server.clone());
             job.pmi_process = Some(Task::new(TaskState::Requested));
         }
         for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
             let state = if is_shrunk(*target) {
                 TaskState::Abandoned
-            } else if job.pmix.is_some() {
+            } else if is_waiting {
                 TaskState::Missing
             } else {
                 self.spawns.push(spec.clone());
@@ -237,14 +256,15 @@ impl Service {
             job.tasks.insert(TaskRank(rank), Task::new(state));
         }
         job.intent = Some(Intent::new(self.settings.boot, plan.targets.clone()));
-        if job.pmix.is_none() {
+        if !is_waiting {
             job.presence = Presence::Busy;
         }
         self.record_shrink(id);
         self.changed.insert(id);
     }
 
-    /// Starts the tasks of a job that an earlier service has not handed to the reaper, or that wait for its PMIx server.
+    /// Starts the tasks of a job that an earlier service has not handed to the reaper, or that wait for its directory
+    /// or PMIx server.
     /// Returns whether none is missing any longer because they are abandoned.
     pub(super) fn start_missing(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -271,11 +291,21 @@ impl Service {
         }
         // Until then an exception of the job may be on its way.
         let is_synchronized = self.instance == InstanceState::Synchronized;
-        if job.plan.is_some() && is_synchronized && !job.is_pmix_ready() {
-            self.advance_pmix_server(id);
+        let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {
+            return false;
+        };
+        if let Some(directory) = &plan.directory
+            && job.directory_state != DirectoryState::Made
+        {
+            if job.directory_state == DirectoryState::Unknown {
+                job.directory_state = DirectoryState::Requested;
+                let effect = Effect::MakeJobDirectory(directory.clone());
+                self.effects.push(effect);
+            }
             return false;
         }
-        if job.plan.is_none() || !is_synchronized {
+        if !job.is_pmix_ready() {
+            self.advance_pmix_server(id);
             return false;
         }
         let is_fresh = job
@@ -295,7 +325,6 @@ impl Service {
         let Some(plan) = &job.plan else {
             return false;
         };
-        self.job_directories.extend(plan.directory.clone());
         if let Some(server) = &plan.pmi {
             // The reaper does not start it a second time.
             self.spawns.push(server.clone());

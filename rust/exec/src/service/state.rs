@@ -9,7 +9,6 @@ use super::effect::Effect;
 use super::followers::Followers;
 use super::guests::GuestSettings;
 use super::job::Job;
-use super::job_directory::JobDirectory;
 use super::journal::{JournalContents, JournalId};
 use super::journal_writer::JournalWriter;
 use super::output_usage::OutputUsage;
@@ -126,8 +125,6 @@ pub struct Service {
     pub(super) spawns: Vec<TaskSpec>,
     /// Jobs to request the reaper to kill.
     pub(super) kills: Vec<JobId>,
-    /// Guests' jobs whose directories are to be made before their tasks are requested, and their users.
-    pub(super) job_directories: Vec<JobDirectory>,
     /// Jobs to request the reaper to forget.
     pub(super) forgotten: Vec<JobId>,
     /// The jobs of outstanding forget requests.
@@ -186,7 +183,6 @@ impl Service {
             writer: JournalWriter::new(),
             spawns: Vec::new(),
             kills: Vec::new(),
-            job_directories: Vec::new(),
             forgotten: Vec::new(),
             forgetting: BTreeMap::new(),
             forwarded: BTreeMap::new(),

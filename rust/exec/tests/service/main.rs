@@ -9,6 +9,7 @@ mod world;
 
 mod clock;
 mod crashes;
+mod directory;
 mod idle_end;
 mod input;
 mod journal;

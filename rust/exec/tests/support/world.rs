@@ -82,6 +82,10 @@ pub struct World {
     pub pmix_start: Option<Message>,
     /// The environment that PMIx servers give; without one, requests for servers are not answered.
     pub pmix_environment: Option<Value>,
+    /// The directories of jobs that were requested and not removed.
+    pub directories: Vec<JobId>,
+    /// The result of a request for a directory, at once; `None` for no result.
+    pub directory_result: Option<Result<(), ErrorKind>>,
     pub settings: Settings,
     pub now: f64,
 }
@@ -160,6 +164,8 @@ impl World {
             removed_pmix_directories: Vec::new(),
             pmix_start: None,
             pmix_environment: Some(json!({"0": {"PMIX_RANK": "0"}, "1": {"PMIX_RANK": "1"}})),
+            directories: Vec::new(),
+            directory_result: Some(Ok(())),
             settings: settings(),
             now: 1000.0,
         };
@@ -413,9 +419,16 @@ impl World {
                 self.service_mut().take_free_space(&places, now);
             }
             Effect::CountOutput => self.counts += 1,
-            Effect::MakeJobDirectory(_)
-            | Effect::ReuseEmptyOutput { .. }
-            | Effect::RemoveJobDirectory(..) => {}
+            Effect::MakeJobDirectory(directory) => {
+                self.directories.push(directory.job);
+                if let Some(result) = self.directory_result {
+                    let result = result.map_err(io::Error::from);
+                    let service = self.service_mut();
+                    service.finish_job_directory(directory.job, result);
+                }
+            }
+            Effect::RemoveJobDirectory(job, _) => self.directories.retain(|made| *made != job),
+            Effect::ReuseEmptyOutput { .. } => {}
             Effect::RemovePmiSocket(job) => self.removed_pmi_sockets.push(job.get()),
             Effect::RemovePmixDirectory(job) => self.removed_pmix_directories.push(job.get()),
             Effect::ReadOutput {
