@@ -1,4 +1,4 @@
-//! Retries of starts that failed with ENOSPC or EDQUOT before any task was executed.
+//! Retries of starts that failed for lack of space or descriptors before any task was executed.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -130,9 +130,16 @@ impl Job {
 }
 
 impl SpawnFailure {
-    /// Whether output or the record of the start had no space.
+    /// Whether output or the record of the start had no space, or the reaper no descriptor for the output: other jobs have them.
     fn lacks_space(self) -> bool {
-        matches!(self.step, Step::Stdout | Step::Stderr | Step::Record)
-            && matches!(self.errno, libc::ENOSPC | libc::EDQUOT)
+        match self.errno {
+            libc::ENOSPC | libc::EDQUOT => {
+                matches!(self.step, Step::Stdout | Step::Stderr | Step::Record)
+            }
+            libc::EMFILE | libc::ENFILE => {
+                matches!(self.step, Step::Stdout | Step::Stderr | Step::Clone)
+            }
+            _ => false,
+        }
     }
 }

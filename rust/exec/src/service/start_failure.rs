@@ -5,7 +5,7 @@ use std::ffi::CString;
 use super::job::{Job, Task, TaskState};
 use super::plan::{self, Plan};
 use super::pmi_server;
-use crate::protocol::{Input, Output, TaskSpec};
+use crate::protocol::{Guest, Input, Output, TaskSpec};
 use crate::types::{SpawnFailure, Step, TaskRank};
 
 /// Names the program and the files of a failed task in the exception of a job, if that was raised without the plan.
@@ -52,6 +52,11 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
             None => format!("cannot open the output: {reason}"),
         }
     };
+    // Stored output of a guest is the owner's file.
+    let stores = |is_named: fn(&Guest) -> bool| {
+        let guest = spec.and_then(|spec| spec.guest.as_ref());
+        guest.is_some_and(|guest| !is_named(guest))
+    };
     let stdout = |spec: &TaskSpec| match &spec.stdout {
         Output::Append(path) | Output::Truncate(path) => Some(path.clone()),
         _ => None,
@@ -74,6 +79,8 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
                 format!("cannot enter working directory `{path}`: {reason}")
             }
         }
+        Step::Stdout if stores(|guest| guest.names_stdout) => store_note(&reason),
+        Step::Stderr if stores(|guest| guest.names_stderr) => store_note(&reason),
         Step::Stdout => write(spec.and_then(stdout).as_ref()),
         Step::Stderr => write(spec.and_then(plan::error_path)),
         Step::Bind => format!("cannot bind a task to its cores: {reason}"),
@@ -91,6 +98,10 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
         Step::Record => format!("cannot record the start of a task: {reason}"),
         _ => format!("cannot start a task: {reason}"),
     }
+}
+
+fn store_note(reason: &str) -> String {
+    format!("cannot store the output: {reason}")
 }
 
 fn unenforceable(limit: &str, errno: i32) -> String {

@@ -621,11 +621,15 @@ fn world_with_failed_start(step: Step, errno: i32) -> World {
     world
 }
 
-const SPACE_FAILURES: [(Step, i32); 4] = [
+const SPACE_FAILURES: [(Step, i32); 7] = [
     (Step::Stdout, libc::ENOSPC),
     (Step::Stdout, libc::EDQUOT),
     (Step::Stderr, libc::ENOSPC),
     (Step::Record, libc::ENOSPC),
+    // Tasks of other jobs have the reaper's descriptors.
+    (Step::Stdout, libc::EMFILE),
+    (Step::Stderr, libc::ENFILE),
+    (Step::Clone, libc::EMFILE),
 ];
 
 #[test]
