@@ -100,7 +100,7 @@ impl Environment {
         &self,
         changes: &BTreeMap<&[u8], &[u8]>,
         omitted: &[&[u8]],
-        fill_in: impl Fn(&str) -> String,
+        fill_in: impl Fn(&str) -> Result<String, Note>,
     ) -> Result<EnvironmentBlock, Note> {
         let changes_len = changes
             .iter()
@@ -121,7 +121,7 @@ impl Environment {
             }
             match variable.entry.to_str() {
                 Ok(template) if variable.is_template => {
-                    if !block.push_parts(&[fill_in(template).as_bytes()]) {
+                    if !block.push_parts(&[fill_in(template)?.as_bytes()]) {
                         return Err(zero_byte_note(&variable.name));
                     }
                 }
@@ -235,7 +235,7 @@ mod tests {
         let with = |changes: &[(&'static str, &'static str)]| {
             let changes = changes.iter();
             let changes = changes.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-            let fill_in = |template: &str| template.replace("{{id}}", "7");
+            let fill_in = |template: &str| Ok(template.replace("{{id}}", "7"));
             environment.with(&changes.collect(), &[b"MARK_"], fill_in)
         };
         let changes = [

@@ -1,8 +1,9 @@
 //! The plan of a job: what its reaper is to start for each task, from jobspec and R.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::convert::Infallible;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use super::effect::Stream;
 use super::guests::{self, Admitted};
-use super::job_directory::{self, DirectoryOwner, JobDirectory};
+use super::job_directory::{self, DirectoryOwner, JobDirectory, shorten};
 use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmi_server::{PmiServer, pmi_variables};
 use super::pmix_server::{Placement, TaskVariables};
@@ -33,11 +34,29 @@ const OMITTED_PREFIXES: [&[u8]; 2] = [MARK_PREFIX, b"PMI_"];
 /// The greatest length of one task's arguments and environment: the kernel accepts less.
 const MAX_TASK_BYTES: usize = 8 << 20;
 
-/// The greatest length of the arguments and environments of all tasks of a job: each has its own.
+/// The greatest size of the arguments, environments and output paths of all tasks of a job: each has its own.
 const MAX_JOB_BYTES: usize = 256 << 20;
+
+/// The same of a guest's job for each of its cores, with [`ITEM_BYTES`], and the least and the greatest for a job: the service makes
+/// them in one turn, and has those of all jobs that start at once.
+const GUEST_JOB_BYTES_PER_CORE: usize = 2 << 20;
+const MIN_GUEST_JOB_BYTES: usize = MAX_TASK_BYTES;
+const MAX_GUEST_JOB_BYTES: usize = 32 << 20;
+
+/// The size of a word or a variable of a guest's job beside its bytes: many empty ones are work, too.
+const ITEM_BYTES: usize = 64;
+
+/// The greatest length of the path of an output file that a jobspec names, as in Linux.
+const MAX_PATH_BYTES: usize = 4095;
+
+/// The note of a job with a task whose arguments and environment the kernel would not accept.
+const TOO_LONG: &str = "arguments and environment are too long";
 
 /// The greatest number of tasks that one service starts for a job.
 const MAX_JOB_TASKS: u64 = 1 << 16;
+
+/// The greatest number of tasks of a guest's job for each of its cores: each takes descriptors and memory of the reaper.
+const MAX_GUEST_TASKS_PER_CORE: u64 = 32;
 
 /// The execution context of tasks: what they inherit from their service, and where it keeps their files.
 #[derive(Debug, Clone)]
@@ -104,7 +123,7 @@ impl Plan {
         let options = ShellOptions::new(jobspec)?;
         let cgroup_limits = resource_limits::read(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
-        let placements = placements(&layout)?;
+        let placements = placements(&layout, guest.map(|_| r.ncores()))?;
         let job_directory = planned_directory(id, jobspec, guest)?;
         let tmpdir = job_directory
             .as_ref()
@@ -131,8 +150,8 @@ impl Plan {
         let pmi = options.is_pmi_requested;
         let pmi = pmi.then(|| PmiServer::new(id, &placements, sockets));
         let pmi = pmi.transpose()?;
-        let mut truncated = BTreeSet::new();
-        let mut length = JobLength::default();
+        let mut truncated = HashSet::new();
+        let mut size = JobSize::new(guest.map(|_| r.ncores()));
         let mut specs = Vec::with_capacity(placements.len());
         for placement in &placements {
             let rank = u32::try_from(placement.task_rank).map_err(|_| "too many tasks")?;
@@ -141,11 +160,12 @@ impl Plan {
             let task_identity = TaskIdentity::new(placement);
             let mut variables = variables.clone();
             variables.extend(task_identity.variables());
-            let fill_in = |template: &str| outputs.fill_in_known(template, placement);
+            let room = Cell::new(MAX_TASK_BYTES);
+            let fill_in = |template: &str| outputs.fill_in_known(template, placement, &room);
             let expanded = options.variables.iter();
-            let expanded: Vec<_> = expanded
-                .map(|(name, template)| (name.as_bytes(), fill_in(template)))
-                .collect();
+            let expanded = expanded
+                .map(|(name, template)| Ok((name.as_bytes(), fill_in(template)?)))
+                .collect::<Result<Vec<_>, Note>>()?;
             if pmi.is_some() {
                 variables.extend(pmi_variables(&task_identity.rank, &identity.ntasks));
             }
@@ -153,8 +173,8 @@ impl Plan {
                 variables.entry(name).or_insert(value.as_bytes());
             }
             let environment = shared.with(&variables, &OMITTED_PREFIXES, fill_in)?;
-            let arguments = command.of(&outputs, placement)?;
-            length.add_task(&arguments, &environment)?;
+            let arguments = command.fill_in(fill_in)?;
+            size.add_task(&arguments, &environment, [&stdout, &stderr])?;
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
@@ -210,21 +230,37 @@ impl Plan {
             let Some(variables) = additions.get(&spec.task.rank.0) else {
                 continue;
             };
-            for (name, value) in variables {
-                let shown = name.escape_debug();
+            for name in variables.keys() {
+                let shown = shorten(name);
+                let shown = shown.escape_debug();
                 if name.is_empty() || name.contains('=') {
                     return Err(format!("invalid environment variable name `{shown}`").into());
                 }
-                let prefix = format!("{name}=");
-                let others = spec.environment.iter();
-                let others =
-                    others.filter(|entry| !entry.to_bytes().starts_with(prefix.as_bytes()));
-                let mut environment: EnvironmentBlock = others.collect();
-                if !environment.push_parts(&[prefix.as_bytes(), value.as_bytes()]) {
+            }
+            let added = variables
+                .iter()
+                .map(|(name, value)| name.len() + value.len() + 2);
+            let added = added.sum::<usize>();
+            if added > MAX_TASK_BYTES {
+                return Err(TOO_LONG.into());
+            }
+            let capacity = spec.environment.bytes_len() + added;
+            let mut environment = EnvironmentBlock::with_capacity(capacity);
+            let is_replaced = |entry: &CStr| {
+                let name = entry.to_bytes().split(|byte| *byte == b'=').next();
+                let name = name.and_then(|name| str::from_utf8(name).ok());
+                name.is_some_and(|name| variables.contains_key(name))
+            };
+            let others = spec.environment.iter();
+            environment.extend(others.filter(|entry| !is_replaced(entry)));
+            for (name, value) in variables {
+                if !environment.push_parts(&[name.as_bytes(), b"=", value.as_bytes()]) {
+                    let shown = shorten(name);
+                    let shown = shown.escape_debug();
                     return Err(format!("environment variable `{shown}` has a zero byte").into());
                 }
-                spec.environment = environment;
             }
+            spec.environment = environment;
             check_length(&spec.arguments, &spec.environment)?;
         }
         Ok(())
@@ -319,44 +355,85 @@ impl<'a> Words<'a> {
         words.collect::<Result<_, _>>().map(Self::Shared)
     }
 
-    fn of(&self, names: &Outputs<'_>, placement: &TaskPlacement) -> Result<Vec<CString>, Note> {
+    fn fill_in(
+        &self,
+        fill_in: impl Fn(&str) -> Result<String, Note>,
+    ) -> Result<Vec<CString>, Note> {
         match self {
             Self::Shared(words) => Ok(words.clone()),
             Self::Templates(words) => {
                 let words = words.iter();
-                words
-                    .map(|word| text(&names.fill_in_known(word, placement)))
-                    .collect()
+                words.map(|word| text(&fill_in(word)?)).collect()
             }
         }
     }
 }
 
-/// The placements of a job's tasks, unless they are too many for one machine.
-fn placements(layout: &Layout<'_>) -> Result<Vec<TaskPlacement>, Note> {
+/// The placements of a job's tasks, unless they are too many for one machine, or for the cores of a guest's job.
+fn placements(layout: &Layout<'_>, guest_cores: Option<u64>) -> Result<Vec<TaskPlacement>, Note> {
     let tasks = layout.ntasks();
     if tasks > MAX_JOB_TASKS {
         let text = format!("{tasks} tasks: expected at most {MAX_JOB_TASKS} on this machine");
         return Err(text.into());
     }
+    if let Some(cores) = guest_cores {
+        let limit = cores.saturating_mul(MAX_GUEST_TASKS_PER_CORE);
+        if tasks > limit {
+            let text = format!(
+                "{tasks} tasks: expected at most {limit}, {MAX_GUEST_TASKS_PER_CORE} for each core of a guest's job"
+            );
+            return Err(text.into());
+        }
+    }
     Ok(layout.tasks().collect())
 }
 
-/// The length of the arguments and environments of a job's tasks.
-#[derive(Default)]
-struct JobLength(usize);
+/// The size of the arguments, environments and output paths of a job's tasks.
+struct JobSize {
+    bytes: usize,
+    item_bytes: usize,
+    limit: usize,
+}
 
-impl JobLength {
+impl JobSize {
+    /// The limits of a guest's job with this many cores, or of one of the service's user.
+    fn new(guest_cores: Option<u64>) -> Self {
+        let (item_bytes, limit) = match guest_cores {
+            Some(cores) => {
+                let cores = usize::try_from(cores).unwrap_or(usize::MAX);
+                let limit = cores.saturating_mul(GUEST_JOB_BYTES_PER_CORE);
+                (
+                    ITEM_BYTES,
+                    limit.clamp(MIN_GUEST_JOB_BYTES, MAX_GUEST_JOB_BYTES),
+                )
+            }
+            None => (0, MAX_JOB_BYTES),
+        };
+        Self {
+            bytes: 0,
+            item_bytes,
+            limit,
+        }
+    }
+
     fn add_task(
         &mut self,
         arguments: &[CString],
         environment: &EnvironmentBlock,
+        outputs: [&Output; 2],
     ) -> Result<(), Note> {
-        let Self(bytes) = self;
-        *bytes += check_length(arguments, environment)?;
-        if *bytes > MAX_JOB_BYTES {
+        let paths = outputs.map(|output| match output {
+            Output::Append(path) | Output::Truncate(path) => path.count_bytes(),
+            Output::Null | Output::SameAsStdout => 0,
+        });
+        let items = arguments.len() + environment.len();
+        self.bytes += check_length(arguments, environment)?
+            + items * self.item_bytes
+            + paths.into_iter().sum::<usize>();
+        if self.bytes > self.limit {
+            let limit = self.limit;
             let text = format!(
-                "the arguments and environments of the tasks: expected at most {MAX_JOB_BYTES} bytes in all"
+                "the arguments, environments and output paths of the tasks: expected at most {limit} bytes in all"
             );
             return Err(text.into());
         }
@@ -369,7 +446,7 @@ fn check_length(arguments: &[CString], environment: &EnvironmentBlock) -> Result
     let lengths = arguments.iter().map(|word| word.count_bytes() + 5);
     let bytes = lengths.sum::<usize>() + environment.bytes_len();
     if bytes > MAX_TASK_BYTES {
-        return Err("arguments and environment are too long".into());
+        return Err(TOO_LONG.into());
     }
     Ok(bytes)
 }
@@ -543,7 +620,7 @@ impl<'a> Outputs<'a> {
     fn of(
         &self,
         placement: &TaskPlacement,
-        truncated: &mut BTreeSet<PathBuf>,
+        truncated: &mut HashSet<PathBuf>,
     ) -> Result<(Output, Output), Note> {
         let stdout = self.path(Stream::Stdout, self.stdout.as_deref(), placement)?;
         let stderr = self.path(Stream::Stderr, self.stderr.as_deref(), placement)?;
@@ -590,14 +667,21 @@ impl<'a> Outputs<'a> {
     ) -> Result<PathBuf, Note> {
         match template {
             None => Ok(retained_file(self.retained, self.id, stream)),
-            Some(template) => Ok(self.cwd.join(self.fill_in(template, placement)?)),
+            Some(template) => {
+                let path = self.cwd.join(self.fill_in(template, placement)?);
+                if path.as_os_str().len() > MAX_PATH_BYTES {
+                    return Err(long_path(template));
+                }
+                Ok(path)
+            }
         }
     }
 
     /// Fills in the `{{…}}` of an output template.
     fn fill_in(&self, template: &str, placement: &TaskPlacement) -> Result<String, Note> {
-        fill_in(template, |name| {
-            self.value(name, placement).ok_or_else(|| {
+        let value = |name: &str| {
+            self.value(name, placement).ok_or_else(|| -> Note {
+                let (template, name) = (shorten(template), shorten(name));
                 format!(
                     "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.f58plain, id.dec, id.hex, \
                      id.dothex, name, size, ntasks, nnodes, task.rank, task.id, taskid, task.local, task.localid, \
@@ -605,17 +689,26 @@ impl<'a> Outputs<'a> {
                 )
                 .into()
             })
-        })
+        };
+        fill_in(template, MAX_PATH_BYTES, value)?.ok_or_else(|| long_path(template))
     }
 
-    /// Fills in the known `{{…}}` of an argument or a variable; others are text.
-    fn fill_in_known(&self, template: &str, placement: &TaskPlacement) -> String {
+    /// Fills in the known `{{…}}` of an argument or a variable; others are text. The result is taken from the room that the
+    /// task has left.
+    fn fill_in_known(
+        &self,
+        template: &str,
+        placement: &TaskPlacement,
+        room: &Cell<usize>,
+    ) -> Result<String, Note> {
         let known = |name: &str| {
             let value = self.value(name, placement);
             Ok::<_, Infallible>(value.unwrap_or_else(|| format!("{{{{{name}}}}}")))
         };
-        let Ok(filled) = fill_in(template, known);
-        filled
+        let Ok(filled) = fill_in(template, room.get(), known);
+        let filled = filled.ok_or(TOO_LONG)?;
+        room.set(room.get().saturating_sub(filled.len()));
+        Ok(filled)
     }
 
     fn value(&self, name: &str, placement: &TaskPlacement) -> Option<String> {
@@ -642,29 +735,44 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// Fills in the `{{…}}` of a template. `value` gets each name, and yields its value.
+fn long_path(template: &str) -> Note {
+    let template = shorten(template);
+    let template = template.escape_debug();
+    format!("output `{template}`: expected a path of at most {MAX_PATH_BYTES} bytes").into()
+}
+
+/// Fills in the `{{…}}` of a template. `value` gets each name, and yields its value. Returns `None` if the result has more than
+/// `max_bytes`.
+///
+/// The work is linear in the length of template and result: no character is searched from more than two places.
 fn fill_in<E>(
     template: &str,
+    max_bytes: usize,
     mut value: impl FnMut(&str) -> Result<String, E>,
-) -> Result<String, E> {
-    let mut filled = String::with_capacity(template.len());
+) -> Result<Option<String>, E> {
+    let mut filled = String::with_capacity(template.len().min(max_bytes));
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
-        let end = after.find("}}");
-        let name = end.and_then(|end| after.get(..end));
+        filled.push_str(before);
         // Without an end, or with other braces inside, the braces are text.
-        let Some(name) = name.filter(|name| !name.contains(['{', '}'])) else {
-            filled.push_str(before);
+        let end = after
+            .find(['{', '}'])
+            .and_then(|end| after.split_at_checked(end));
+        if let Some((name, after_name)) =
+            end.and_then(|(name, end)| Some((name, end.strip_prefix("}}")?)))
+        {
+            filled.push_str(&value(name.trim())?);
+            rest = after_name;
+        } else {
             filled.push('{');
             rest = rest.get(before.len() + 1..).unwrap_or_default();
-            continue;
-        };
-        filled.push_str(before);
-        filled.push_str(&value(name.trim())?);
-        rest = after.get(name.len() + 2..).unwrap_or_default();
+        }
+        if filled.len() > max_bytes {
+            return Ok(None);
+        }
     }
     filled.push_str(rest);
-    Ok(filled)
+    Ok((filled.len() <= max_bytes).then_some(filled))
 }
 
 /// The directory of a job, in the directory of these.
@@ -688,4 +796,62 @@ pub(super) fn pmix_directory(
 /// The file of the retained output of a job, in their directory.
 pub fn retained_file(directory: &Path, job: JobId, stream: Stream) -> PathBuf {
     directory.join(format!("{}.{}", job.get(), stream.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::fill_in;
+
+    /// The same by the definition: a name is text without braces between two pairs of braces.
+    fn filled_by_definition(template: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = template;
+        while let Some(first) = rest.chars().next() {
+            let name = rest.strip_prefix("{{").and_then(|after| {
+                let (name, _) = after.split_once("}}")?;
+                (!name.contains(['{', '}'])).then_some(name)
+            });
+            if let Some(name) = name {
+                filled.extend(["<", name, ">"]);
+                rest = &rest[name.len() + 4..];
+            } else {
+                filled.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+        filled
+    }
+
+    proptest! {
+        #[test]
+        fn names_between_braces_are_filled_in(template in "[{}aƒ]{0,24}") {
+            let name = |name: &str| Ok::<_, Infallible>(format!("<{name}>"));
+            let Ok(filled) = fill_in(&template, usize::MAX, name);
+            prop_assert_eq!(filled, Some(filled_by_definition(&template)));
+        }
+    }
+
+    /// Without a limit it would take hours, or more memory than there is.
+    #[test]
+    fn hostile_templates_are_filled_in_at_once() {
+        let count = 1 << 19;
+        for part in ["{", "}", "{{", "{{a", "{{{a", "{a}{", "{{}", "{{a}"] {
+            let template = part.repeat(count);
+            let unchanged = |_: &str| -> Result<String, Infallible> { unreachable!() };
+            let Ok(filled) = fill_in(&template, template.len(), unchanged);
+            assert!(filled.is_some_and(|filled| filled == template), "{part}");
+        }
+        let calls = Cell::new(0);
+        let long = |_: &str| {
+            calls.set(calls.get() + 1);
+            Ok::<_, Infallible>("x".repeat(1000))
+        };
+        let Ok(filled) = fill_in(&"{{name}}".repeat(count), 10_000, long);
+        assert_eq!((filled, calls.get()), (None, 11));
+    }
 }

@@ -10,6 +10,7 @@ mod world;
 mod clock;
 mod crashes;
 mod directory;
+mod hostile;
 mod idle_end;
 mod input;
 mod journal;

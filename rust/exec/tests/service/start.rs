@@ -335,7 +335,7 @@ fn more_tasks_than_the_machine_can_have_are_not_planned() {
         (many, "65537 tasks: expected at most 65536 on this machine"),
         (
             long,
-            "the arguments and environments of the tasks: expected at most 268435456 bytes in all",
+            "the arguments, environments and output paths of the tasks: expected at most 268435456 bytes in all",
         ),
     ] {
         let mut world = World::new();
