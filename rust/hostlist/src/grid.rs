@@ -244,7 +244,7 @@ impl Folder {
     /// Makes the rows of a list: each with all the last numbers that go with those in front.
     fn grids(&mut self, list: &Hostlist) -> Vec<Grid> {
         let mut keys = Keys::default();
-        let mut pieces: Vec<(Key, Piece<'_>)> = Pieces::new(&list.entries)
+        let mut pieces: Vec<(Key, Piece<'_>)> = Pieces::new(list.as_runs())
             .map(|piece| (keys.key(&piece), piece))
             .collect();
         let lines = self.lines(keys.stems(), &pieces);

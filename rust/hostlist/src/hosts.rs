@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::hash::Map;
 use crate::intervals::{Interval, Intervals};
 use crate::piece::Key;
+use crate::stem::least_of;
 
 /// A set of hosts.
 ///
@@ -18,7 +19,9 @@ pub(crate) enum Hosts {
 /// Numbers by key, as bits.
 #[derive(Debug)]
 pub(crate) struct Bits {
-    /// For each key the place of its low numbers.
+    /// For each stem the place of its low numbers without a zero in front, or [`NO_PLACE`].
+    plain: Vec<usize>,
+    /// For each other key the place of its low numbers.
     places: Map<Key, usize>,
     last: Option<(Key, usize)>,
     /// The low numbers of each key: 64 in a word.
@@ -46,6 +49,7 @@ impl Hash for Word {
 impl Bits {
     fn new(words: usize) -> Self {
         Self {
+            plain: Vec::new(),
             places: Map::default(),
             last: None,
             low: Vec::new(),
@@ -62,22 +66,57 @@ impl Bits {
         }
     }
 
+    #[inline(never)]
     fn other_place(&mut self, key: Key) -> usize {
-        let place = *self.places.entry(key).or_insert_with(|| {
+        let next = self.low.len();
+        let place = if key.len == 0 && key.stem != WHOLE_NAMES {
+            let stem = key.stem as usize;
+            if self.plain.len() <= stem {
+                self.plain.resize(stem + 1, NO_PLACE);
+            }
+            &mut self.plain[stem]
+        } else {
+            self.places.entry(key).or_insert(NO_PLACE)
+        };
+        if *place == NO_PLACE {
+            *place = next;
             self.low.push(Vec::new());
-            self.low.len() - 1
-        });
-        self.last = Some((key, place));
-        place
+        }
+        self.last = Some((key, *place));
+        *place
     }
 
     /// The bits of 64 numbers.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the callers' loops over hosts")]
     fn word(&mut self, key: Key, word: u64) -> &mut u64 {
         let place = self.place(key);
         match usize::try_from(word) {
             Ok(index) if index < self.low[place].len() => &mut self.low[place][index],
             _ => self.new_word(place, key, word),
+        }
+    }
+
+    /// Calls back with each word of the numbers, ascending: its place, which of its bits are theirs, and the bits.
+    #[inline]
+    fn words(&mut self, key: Key, numbers: Interval, mut call: impl FnMut(u64, u64, &mut u64)) {
+        let Interval { mut lo, hi } = numbers;
+        loop {
+            // Numbers with a zero in front come first, and have another key.
+            let (part, _) = key.bit(lo);
+            let last = if part.len == 0 {
+                hi
+            } else {
+                hi.min(least_of(key.len) - 1)
+            };
+            let numbers = Interval { lo, hi: last };
+            for word in lo / 64..=last / 64 {
+                call(word, mask(word, numbers), self.word(part, word));
+            }
+            if last == hi {
+                break;
+            }
+            lo = last + 1;
         }
     }
 
@@ -98,14 +137,15 @@ impl Bits {
 impl Hosts {
     /// An empty set that is fit for the hosts of these lists.
     pub(crate) fn sized_for(lists: &[&[Entry]]) -> Self {
-        let words = |list: &&[Entry]| {
-            list.iter()
-                .map(|entry| (entry.hi - entry.lo) / 64)
-                .sum::<u64>()
-        };
-        let words: u64 = lists.iter().map(words).sum();
+        let hosts = lists.iter().filter_map(|list| list.last());
+        let hosts: usize = hosts.map(Entry::end).sum();
         let ranges: usize = lists.iter().map(|list| list.len()).sum();
-        if words <= 2 * ranges as u64 + 1024 {
+        let most = 2 * ranges + 1024;
+        let words = || {
+            let entries = lists.iter().copied().flatten();
+            entries.map(|entry| entry.len() / 64).sum::<usize>()
+        };
+        if hosts / 64 <= most || words() <= most {
             Self::Bits(Bits::new(2 * ranges + 64))
         } else {
             Self::Intervals(Map::default())
@@ -118,20 +158,19 @@ impl Hosts {
         let Interval { lo, hi } = numbers;
         match self {
             Self::Bits(bits) if lo == hi => {
-                let (bits, bit) = (bits.word(key, lo / 64), 1 << (lo % 64));
+                let (key, number) = key.bit(lo);
+                let (bits, bit) = (bits.word(key, number / 64), 1 << (number % 64));
                 if *bits & bit == 0 {
                     *bits |= bit;
                     new(numbers);
                 }
             }
             Self::Bits(bits) => {
-                for word in lo / 64..=hi / 64 {
-                    let mask = mask(word, numbers);
-                    let bits = bits.word(key, word);
+                bits.words(key, numbers, |word, mask, bits| {
                     let added = mask & !*bits;
                     *bits |= mask;
                     runs(word, added, &mut new);
-                }
+                });
             }
             Self::Intervals(sets) => sets.entry(key).or_default().insert(numbers, new),
         }
@@ -143,18 +182,15 @@ impl Hosts {
         let Interval { lo, hi } = numbers;
         match self {
             Self::Bits(bits) if lo == hi => {
-                if *bits.word(key, lo / 64) & (1 << (lo % 64)) != 0 {
+                let (key, number) = key.bit(lo);
+                if *bits.word(key, number / 64) & (1 << (number % 64)) != 0 {
                     found(numbers);
                 }
             }
             Self::Bits(bits) => {
-                for word in lo / 64..=hi / 64 {
-                    runs(
-                        word,
-                        *bits.word(key, word) & mask(word, numbers),
-                        &mut found,
-                    );
-                }
+                bits.words(key, numbers, |word, mask, bits| {
+                    runs(word, *bits & mask, &mut found);
+                });
             }
             Self::Intervals(sets) => {
                 let parts = sets
@@ -164,6 +200,26 @@ impl Hosts {
                 parts.for_each(found);
             }
         }
+    }
+}
+
+/// The place of numbers of which none was met.
+const NO_PLACE: usize = usize::MAX;
+/// The stem of the key of all hosts without a number, whose bits are numbered by their stems.
+const WHOLE_NAMES: u32 = u32::MAX;
+
+impl Key {
+    /// The key of the bit of a number, and its number: numbers of a stem without a zero in front have one key, whatever
+    /// their digits.
+    #[inline]
+    fn bit(self, number: u64) -> (Self, u64) {
+        if self.len == 0 {
+            let stem = WHOLE_NAMES;
+            return (Self { stem, ..self }, self.stem.into());
+        }
+        let has_zero = number < least_of(self.len);
+        let len = if has_zero { self.len } else { 0 };
+        (Self { len, ..self }, number)
     }
 }
 

@@ -3,7 +3,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::entry::Entry;
+use crate::entry::Runs;
 use crate::hash::Map;
 use crate::hosts::Hosts;
 use crate::intervals::Interval;
@@ -33,10 +33,10 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    fn new(entries: &[Entry]) -> Self {
+    fn new(hosts: Runs<'_>) -> Self {
         let mut keys = Keys::default();
         let mut found = Vec::new();
-        first_parts(entries, &mut keys, |key, run| found.push((key, run)));
+        first_parts(hosts, &mut keys, |key, run| found.push((key, run)));
         found.sort_unstable_by_key(|&(key, run)| (key, run.lo));
         let mut parts = Map::default();
         for (place, &(key, _)) in found.iter().enumerate() {
@@ -65,9 +65,9 @@ impl Index {
 }
 
 /// Hands the first occurrence of every host to `found`.
-fn first_parts<'a>(entries: &'a [Entry], keys: &mut Keys<'a>, mut found: impl FnMut(Key, Run)) {
-    let mut seen = Hosts::sized_for(&[entries]);
-    each_span(entries, keys, |key, span| {
+fn first_parts<'a>(hosts: Runs<'a>, keys: &mut Keys<'a>, mut found: impl FnMut(Key, Run)) {
+    let mut seen = Hosts::sized_for(&[hosts.entries]);
+    each_span(hosts, keys, |key, span| {
         seen.insert(key, span.numbers, |Interval { lo, hi }| {
             let at = span.position(lo);
             found(key, Run { lo, hi, at });
@@ -95,15 +95,15 @@ impl Finder {
     }
 
     /// The index, if its cost pays off.
-    pub(crate) fn index(&self, entries: &[Entry]) -> Option<&Index> {
-        if entries.len() <= MAX_SCANNED_ENTRIES {
+    pub(crate) fn index(&self, hosts: Runs<'_>) -> Option<&Index> {
+        if hosts.entries.len() <= MAX_SCANNED_ENTRIES {
             return None;
         }
         if let Some(index) = self.index.get() {
             return Some(index);
         }
         let searches = self.searches.fetch_add(1, Ordering::Relaxed);
-        (searches > self.patience).then(|| self.index.get_or_init(|| Index::new(entries)))
+        (searches > self.patience).then(|| self.index.get_or_init(|| Index::new(hosts)))
     }
 
     /// To be called at any change of the list.

@@ -46,6 +46,7 @@ mod serde;
 mod slicer;
 mod sort;
 mod stem;
+mod stems;
 mod text;
 
 pub use error::Error;

@@ -1,12 +1,12 @@
 //! The parser of the text form of RFC 29.
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use crate::entry::Entry;
 use crate::name::{NOT_PRINTABLE, check_name, name_end};
 use crate::product::{Budget, Item, Product};
-use crate::stem::{Number, Parts, Stems, digits};
+use crate::stem::{Number, Parts, digits};
+use crate::stems::Interner;
 use crate::{Error, Hostlist};
 
 const LEFT_OUT_BLANKS: &str = "left out blanks";
@@ -38,7 +38,7 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     list: Hostlist,
-    stems: Stems,
+    interner: Interner,
     items: Vec<Item>,
     budget: Budget,
     /// The corrections, if the parser is lenient.
@@ -51,7 +51,7 @@ impl<'a> Parser<'a> {
             text,
             at: 0,
             list: Hostlist::new(),
-            stems: Stems::default(),
+            interner: Interner::default(),
             items: Vec::new(),
             budget: Budget::default(),
             mended,
@@ -210,7 +210,7 @@ impl<'a> Parser<'a> {
                 return Err(self.fail(start, "expected a host name"));
             }
             if !prefix.is_empty() {
-                let entry = self.list.entry_for(prefix, Some(&mut self.stems));
+                let entry = self.list.entry_for(prefix, Some(&mut self.interner));
                 self.append(entry, start)?;
             }
             return Ok(());
@@ -225,11 +225,11 @@ impl<'a> Parser<'a> {
             number: self.items.first().map(|item| item.lo),
             suffix,
         };
-        let stem = self.stems.intern(&parts);
+        let stem = self.interner.intern(&parts, &mut self.list.stems);
         let mut items = std::mem::take(&mut self.items);
         for item in items.drain(..) {
-            let mut entry = Entry::new(Arc::clone(&stem), Some(item.lo));
-            entry.hi = item.hi;
+            let entry = Entry::range(stem, item.lo, item.hi);
+            let entry = entry.map_err(|limit| self.fail(item.at, limit))?;
             self.append(entry, item.at)?;
         }
         self.items = items;
@@ -245,7 +245,7 @@ impl<'a> Parser<'a> {
             let behind = self.name();
             product.push(std::mem::take(&mut self.items), behind);
         }
-        let appended = product.append_to(&mut self.list, &mut self.stems, &mut self.budget);
+        let appended = product.append_to(&mut self.list, &mut self.interner, &mut self.budget);
         appended.map_err(|limit| self.fail(start, limit))
     }
 
@@ -354,6 +354,7 @@ impl FromStr for Hostlist {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut parser = Parser::new(text, None);
         parser.list()?;
+        parser.list.trim_stems();
         Ok(parser.list)
     }
 }
@@ -370,7 +371,8 @@ impl Hostlist {
         &mut self,
         hosts: impl IntoIterator<Item = S>,
     ) -> Result<(), Error> {
-        let mut stems = Stems::default();
+        self.trim_stems();
+        let mut interner = Interner::default();
         let hosts = hosts.into_iter();
         // The size hint of an iterator may be wrong.
         self.reserve(hosts.size_hint().0.min(1 << 20));
@@ -383,13 +385,14 @@ impl Hostlist {
                 continue;
             }
             if host.contains(['[', ']', ',']) {
-                self.extend_from_str(host)?;
+                self.append_list(&host.parse()?)?;
                 continue;
             }
             check_name(host)?;
-            let entry = self.entry_for(host, Some(&mut stems));
+            let entry = self.entry_for(host, Some(&mut interner));
             self.append_entry(entry).map_err(Error::limit)?;
         }
+        self.trim_stems();
         Ok(())
     }
 
@@ -442,6 +445,7 @@ impl Hostlist {
     pub fn parse_lenient(text: &str) -> Result<(Self, Vec<Mended>), Error> {
         let mut parser = Parser::new(text, Some(Vec::new()));
         parser.list()?;
+        parser.list.trim_stems();
         Ok((parser.list, parser.mended.unwrap_or_default()))
     }
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Runs};
 use crate::hash::Table;
 use crate::intervals::Interval;
 use crate::stem::{MAX_DIGITS, Number, Parts, Stem, digits};
@@ -48,29 +48,93 @@ impl Span {
     }
 }
 
+/// The keys of the hosts with a stem of a list; a key has the number of the stem in [`Keys`].
+#[derive(Clone, Copy, Debug)]
+enum StemKey {
+    /// No host with this stem was met.
+    Unknown,
+    /// Keys with that number, if all numbers of an entry have as many digits.
+    Plain(u32),
+    /// The key with that number: the stem is a whole name.
+    Whole(u32),
+    /// Keys that depend on the numbers.
+    Other,
+}
+
+/// The keys of the stems of a list.
+struct StemKeys<'a> {
+    runs: Runs<'a>,
+    /// The last plain stem, and its number in the keys.
+    last: Option<(u32, u32)>,
+    /// The keys of each stem, if there are several stems.
+    keys: Vec<StemKey>,
+}
+
+impl<'a> StemKeys<'a> {
+    fn new(runs: Runs<'a>) -> Self {
+        let count = runs.stems.len();
+        Self {
+            runs,
+            last: None,
+            keys: vec![StemKey::Unknown; if count > 1 { count } else { 0 }],
+        }
+    }
+
+    /// The keys of the stem of these hosts.
+    #[inline]
+    fn of(&mut self, hosts: &Entry, keys: &mut Keys<'a>) -> StemKey {
+        match self.last {
+            Some((stem, key)) if stem == hosts.stem => StemKey::Plain(key),
+            _ => self.other(hosts, keys),
+        }
+    }
+
+    #[inline(never)]
+    fn other(&mut self, hosts: &Entry, keys: &mut Keys<'a>) -> StemKey {
+        let known = self.keys.get(hosts.stem as usize);
+        let mut key = *known.unwrap_or(&StemKey::Unknown);
+        if matches!(key, StemKey::Unknown) {
+            let stem = self.runs.stem(hosts);
+            key = if !stem.is_numbered() {
+                StemKey::Whole(keys.number_of(stem))
+            } else if stem.is_plain() && hosts.plain_number().is_some() {
+                StemKey::Plain(keys.number_of(stem))
+            } else {
+                StemKey::Other
+            };
+            if let Some(known) = self.keys.get_mut(hosts.stem as usize) {
+                *known = key;
+            }
+        }
+        if let StemKey::Plain(plain) = key {
+            self.last = Some((hosts.stem, plain));
+        }
+        key
+    }
+}
+
 /// Calls back with each piece of a list: its key and its numbers. An entry that is one piece is not written to memory as one.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "the callers' loops over hosts")]
-pub(crate) fn each_span<'a>(
-    entries: &'a [Entry],
-    keys: &mut Keys<'a>,
-    mut call: impl FnMut(Key, Span),
-) {
-    for (entry, hosts) in entries.iter().enumerate() {
-        if let Some(number) = hosts.plain_number() {
-            let key = Key {
-                stem: keys.number_of(&hosts.stem),
-                len: number.len,
-            };
-            let (lo, hi) = (hosts.lo, hosts.hi);
+pub(crate) fn each_span<'a>(runs: Runs<'a>, keys: &mut Keys<'a>, mut call: impl FnMut(Key, Span)) {
+    let mut stems = StemKeys::new(runs);
+    for (entry, hosts) in runs.entries.iter().enumerate() {
+        let key = match stems.of(hosts, keys) {
+            StemKey::Plain(stem) => hosts.plain_number().map(|number| (stem, number.len)),
+            StemKey::Whole(stem) => Some((stem, 0)),
+            StemKey::Other | StemKey::Unknown => None,
+        };
+        if let Some((stem, len)) = key {
+            let (lo, hi) = (hosts.lo, hosts.hi());
             let span = Span {
                 numbers: Interval { lo, hi },
                 at: hosts.start(),
                 entry,
             };
-            call(key, span);
+            call(Key { stem, len }, span);
         } else {
-            for piece in Pieces::new(&entries[entry..=entry]) {
+            let entries = &runs.entries[entry..=entry];
+            for piece in Pieces::new(Runs { entries, ..runs }) {
                 let span = Span {
                     entry,
                     ..piece.span()
@@ -101,7 +165,7 @@ impl Piece<'_> {
 /// Iterator over the pieces of a list, in its order.
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
-    entries: &'a [Entry],
+    runs: Runs<'a>,
     /// Index of the entry that is next.
     next: usize,
     current: Option<Rest<'a>>,
@@ -111,15 +175,16 @@ pub(crate) struct Pieces<'a> {
 #[derive(Debug)]
 struct Rest<'a> {
     entry: &'a Entry,
+    stem: &'a Stem,
     index: usize,
     from: u64,
     at: usize,
 }
 
 impl<'a> Pieces<'a> {
-    pub(crate) fn new(entries: &'a [Entry]) -> Self {
+    pub(crate) fn new(runs: Runs<'a>) -> Self {
         Self {
-            entries,
+            runs,
             next: 0,
             current: None,
         }
@@ -133,13 +198,15 @@ impl<'a> Iterator for Pieces<'a> {
     #[inline]
     fn next(&mut self) -> Option<Piece<'a>> {
         if self.current.is_none() {
-            let (index, entry) = (self.next, self.entries.get(self.next)?);
+            let (index, entry) = (self.next, self.runs.entries.get(self.next)?);
             self.next += 1;
-            if let Some(piece) = Piece::of_one(entry, index) {
+            let stem = self.runs.stem(entry);
+            if let Some(piece) = Piece::of_one(entry, stem, index) {
                 return Some(piece);
             }
             self.current = Some(Rest {
                 entry,
+                stem,
                 index,
                 from: entry.lo,
                 at: entry.start(),
@@ -155,7 +222,7 @@ impl<'a> Pieces<'a> {
     fn part(&mut self) -> Option<Piece<'a>> {
         let rest = self.current.take()?;
         let (piece, last) = rest.piece();
-        if last < rest.entry.hi {
+        if last < rest.entry.hi() {
             self.current = Some(Rest {
                 from: last + 1,
                 at: rest.at + usize::try_from(last - rest.from).map_or(0, |span| span + 1),
@@ -169,13 +236,12 @@ impl<'a> Pieces<'a> {
 impl<'a> Rest<'a> {
     /// The name of the next host.
     fn name(&self) -> String {
-        self.entry.name(self.at - self.entry.start())
+        self.entry.name(self.stem, self.at - self.entry.start())
     }
 
     /// The next piece, and the entry's number that it goes up to.
     fn piece(&self) -> (Piece<'a>, u64) {
-        let (entry, at) = (self.entry, self.at);
-        let stem = &*entry.stem;
+        let (entry, stem, at) = (self.entry, self.stem, self.at);
         if !stem.is_numbered() {
             let piece = Piece {
                 stem: Cow::Borrowed(stem),
@@ -185,7 +251,7 @@ impl<'a> Rest<'a> {
                 at,
                 entry: self.index,
             };
-            return (piece, entry.hi);
+            return (piece, entry.hi());
         }
         let number = Number {
             value: self.from,
@@ -195,7 +261,7 @@ impl<'a> Rest<'a> {
             let name = self.name();
             return (self.piece_of(&Parts::split(&name), 0), self.from);
         }
-        let hi = entry.hi.min(last_alike(number));
+        let hi = entry.hi().min(last_alike(number));
         let span = hi - self.from;
         if number.len > MAX_DIGITS || !stem.is_plain() {
             // The digits before the number are a part of it: those of the first host tell those of the others.
@@ -240,12 +306,13 @@ fn last_alike(number: Number) -> u64 {
 impl<'a> Piece<'a> {
     /// The piece of an entry that is one, if it has the stem of the entry.
     #[inline]
-    fn of_one(entry: &'a Entry, index: usize) -> Option<Self> {
-        entry.plain_number().map(|number| Self {
-            stem: Cow::Borrowed(&entry.stem),
+    fn of_one(entry: &'a Entry, stem: &'a Stem, index: usize) -> Option<Self> {
+        let number = entry.plain_number().filter(|_| stem.is_plain())?;
+        Some(Self {
+            stem: Cow::Borrowed(stem),
             len: number.len,
             lo: entry.lo,
-            hi: entry.hi,
+            hi: entry.hi(),
             at: entry.start(),
             entry: index,
         })

@@ -1,10 +1,9 @@
 //! Names with several pairs of brackets: all combinations of their numbers.
-use std::sync::Arc;
-
 use crate::Hostlist;
 use crate::entry::Entry;
 use crate::error::{Limit, MAX_PRODUCT_RANGES, MAX_SUFFIXED_HOSTS};
-use crate::stem::{Number, Parts, Stems, push_number};
+use crate::stem::{Number, Parts, push_number};
+use crate::stems::Interner;
 
 /// Bytes of a name that count as one range.
 const NAME_BYTES_PER_RANGE: u64 = 128;
@@ -107,11 +106,11 @@ impl Product {
     pub(crate) fn append_to(
         &self,
         list: &mut Hostlist,
-        stems: &mut Stems,
+        interner: &mut Interner,
         budget: &mut Budget,
     ) -> Result<(), Limit> {
         let Some((inner, outer)) = self.dimensions.split_last() else {
-            let entry = list.entry_for(&self.prefix, Some(stems));
+            let entry = list.entry_for(&self.prefix, Some(interner));
             return list.append_entry(entry);
         };
         let counts = || {
@@ -131,11 +130,9 @@ impl Product {
                 number: inner.items.first().map(|item| item.lo),
                 suffix: &inner.behind,
             };
-            let stem = stems.intern(&parts);
+            let stem = interner.intern(&parts, &mut list.stems);
             for item in &inner.items {
-                let mut entry = Entry::new(Arc::clone(&stem), Some(item.lo));
-                entry.hi = item.hi;
-                list.append_entry(entry)?;
+                list.append_entry(Entry::range(stem, item.lo, item.hi)?)?;
             }
             Ok(())
         })

@@ -52,6 +52,7 @@ impl<'a> Slicer<'a> {
             return to.append(&self.list.slice(range));
         }
         self.copy(range, to);
+        to.trim_stems();
         Ok(())
     }
 
@@ -62,7 +63,9 @@ impl<'a> Slicer<'a> {
         }
         self.position = range.start;
         self.entry += reach(&self.list.entries[self.entry..], range.start);
-        self.list.copy_from(self.entry, range, to);
+        let runs = range.len().min(self.list.entries.len());
+        let mut renumber = to.renumber(self.list, runs);
+        self.list.copy_from(self.entry, range, to, &mut renumber);
     }
 }
 
@@ -81,6 +84,7 @@ impl Hostlist {
             start = start.max(range.end);
             slicer.copy(range, &mut parts);
         }
+        parts.trim_stems();
         parts
     }
 

@@ -9,6 +9,7 @@ use crate::intervals::Interval;
 use crate::order::{order, sort as sort_numbers};
 use crate::piece::{Keys, Pieces, each_span};
 use crate::stem::{Number, Stem};
+use crate::stems::{Renumber, Stems};
 use crate::{Error, Hostlist};
 
 /// The greatest number of ranges into which sorting may split those of a list.
@@ -79,6 +80,7 @@ impl SuffixKey {
 struct Sweep<'a> {
     from: &'a Hostlist,
     out: Hostlist,
+    renumber: Renumber,
 }
 
 impl Sweep<'_> {
@@ -139,11 +141,12 @@ impl Sweep<'_> {
         let entry = &self.from.entries[item.entry];
         let (skipped, len) = ((lo - item.lo) as usize, (hi - lo) as usize + 1);
         let start = item.suffix_key.at + skipped - entry.start();
-        if len == entry.len() {
-            self.out.append_from(self.from, item.entry);
+        let part = if len == entry.len() {
+            *entry
         } else {
-            self.out.append_part(entry.slice(start..start + len));
-        }
+            entry.slice(start..start + len)
+        };
+        self.out.append_of(self.from, part, &mut self.renumber);
     }
 }
 
@@ -232,7 +235,7 @@ const MAX_HOSTS_PER_PIECE: usize = 8;
     reason = "an unpacked value is no larger than before packing"
 )]
 fn points(list: &Hostlist) -> Option<Hostlist> {
-    let mixed = |entry: &Entry| entry.lo < entry.hi && !entry.stem.is_plain();
+    let mixed = |entry: &Entry| !entry.is_single() && !list.stems.get(entry.stem).is_plain();
     if list.len() > list.entries.len().saturating_mul(MAX_HOSTS_PER_PIECE)
         || list.entries.iter().any(mixed)
     {
@@ -242,7 +245,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     let mut pieces = Vec::with_capacity(list.entries.len());
     // For each stem the first entry with it.
     let mut firsts = Vec::new();
-    each_span(&list.entries, &mut keys, |key, span| {
+    each_span(list.as_runs(), &mut keys, |key, span| {
         if key.stem as usize == firsts.len() {
             firsts.push(span.entry);
         }
@@ -251,13 +254,16 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     let stems = keys.stems().iter().zip(firsts);
     let shared: Vec<Arc<Stem>> = stems
         .map(|(stem, entry)| match stem {
-            Cow::Borrowed(_) => Arc::clone(&list.entries[entry].stem),
+            Cow::Borrowed(_) => {
+                let number = list.entries[entry].stem;
+                Arc::clone(&list.stems.as_slice()[number as usize])
+            }
             Cow::Owned(stem) => Arc::new(stem.clone()),
         })
         .collect();
     let places = places(keys.stems());
-    let mut by_place = vec![0; shared.len()];
-    for (stem, place) in places.iter().map(|place| place.stem).enumerate() {
+    let mut by_place: Vec<u32> = vec![0; shared.len()];
+    for (stem, place) in (0..).zip(places.iter().map(|place| place.stem)) {
         by_place[place as usize] = stem;
     }
     let width = |most: u64| u64::BITS - most.leading_zeros();
@@ -282,6 +288,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     sort_numbers(&mut packed, 0, bits);
     let low = |packed: u64, bits: u32| packed & ((1 << bits) - 1);
     let mut sorted = Hostlist::new();
+    sorted.stems = Stems::from(shared);
     let mut run: Option<(u64, Entry)> = None;
     for packed in packed {
         let place = low(packed, stem_bits);
@@ -289,11 +296,11 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
         let len = low(packed >> stem_bits, len_bits) as u8;
         let number = Number { value, len };
         match &mut run {
-            Some((other, entry)) if *other == place && entry.precedes(number) => entry.hi = value,
+            Some((other, entry)) if *other == place && entry.precedes(number) => entry.extend(1),
             _ => {
-                let stem = &shared[by_place[low(packed, stem_bits) as usize]];
-                let number = stem.is_numbered().then_some(number);
-                let entry = Entry::new(Arc::clone(stem), number);
+                let stem = by_place[place as usize];
+                let is_numbered = sorted.stems.get(stem).is_numbered();
+                let entry = Entry::new(stem, is_numbered.then_some(number));
                 if let Some((_, done)) = run.replace((place, entry)) {
                     sorted.append_part(done);
                 }
@@ -303,6 +310,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     if let Some((_, done)) = run {
         sorted.append_part(done);
     }
+    sorted.trim_stems();
     Some(sorted)
 }
 
@@ -310,7 +318,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
 fn ordered(list: &Hostlist) -> Vec<Item> {
     let mut keys = Keys::default();
     let mut items: Vec<Item> = Vec::with_capacity(list.entries.len());
-    items.extend(Pieces::new(&list.entries).map(|piece| Item {
+    items.extend(Pieces::new(list.as_runs()).map(|piece| Item {
         prefix: keys.key(&piece).stem,
         lo: piece.lo,
         suffix_key: SuffixKey {
@@ -356,11 +364,17 @@ impl Hostlist {
         let mut out = Self::new();
         // Not every allocator can grow a list without a copy.
         out.reserve(parts);
-        let mut sweep = Sweep { from: self, out };
+        let renumber = out.renumber(self, self.entries.len());
+        let mut sweep = Sweep {
+            from: self,
+            out,
+            renumber,
+        };
         for cluster in clusters(&items) {
             sweep.cluster(cluster);
         }
         debug_assert!(sweep.out.runs() <= parts, "the parts are counted");
+        sweep.out.trim_stems();
         *self = sweep.out;
         Ok(())
     }

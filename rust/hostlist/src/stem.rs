@@ -1,8 +1,7 @@
 //! Stems, the part of a name that the hosts of a range share, and the split of names.
 use std::hash::Hasher;
-use std::sync::Arc;
 
-use crate::hash::{Mixer, Table};
+use crate::hash::Mixer;
 
 /// The greatest number of digits that always fit 64 bits.
 pub(crate) const MAX_DIGITS: u8 = 19;
@@ -26,7 +25,7 @@ impl Stem {
         Self::hashed(parts, parts.hash())
     }
 
-    fn hashed(parts: &Parts<'_>, hash: u64) -> Self {
+    pub(crate) fn hashed(parts: &Parts<'_>, hash: u64) -> Self {
         let mut text = String::with_capacity(parts.prefix.len() + parts.suffix.len() + 1);
         text.push_str(parts.prefix);
         if parts.number.is_some() {
@@ -150,11 +149,37 @@ impl Number {
     }
 }
 
+/// The least number of each number of digits, from two on; 0 for one digit.
+const LEAST: [u64; 21] = {
+    let mut least = [0; 21];
+    let (mut digits, mut value) = (2, 10);
+    while digits < 20 {
+        least[digits] = value;
+        value *= 10;
+        digits += 1;
+    }
+    least[20] = value;
+    least
+};
+
 /// The number of digits of a number.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "64 bits have at most 20 digits"
+)]
 pub(crate) fn digits(value: u64) -> u8 {
-    value.checked_ilog10().map_or(1, |log| {
-        u8::try_from(log + 1).expect("64 bits have at most 20 digits")
-    })
+    // The logarithm to base 2 times that of 2 to base 10: at most one too few.
+    let bits = u64::BITS - (value | 1).leading_zeros();
+    let digits = (bits * 1233) >> 12;
+    let more = value >= LEAST[digits as usize + 1] || digits == 0;
+    digits as u8 + u8::from(more)
+}
+
+/// The least number that is written with as many digits without a zero in front.
+#[inline]
+pub(crate) fn least_of(digits: u8) -> u64 {
+    LEAST.get(usize::from(digits)).copied().unwrap_or(u64::MAX)
 }
 
 /// Appends a number, with leading zeroes up to `width` digits.
@@ -216,26 +241,5 @@ impl<'a> Parts<'a> {
             number: Number::read(&name[first..=last]),
             suffix: &name[last + 1..],
         }
-    }
-}
-
-/// The stems of a list that is being read, each stored once.
-#[derive(Debug, Default)]
-pub(crate) struct Stems {
-    table: Table,
-    known: Vec<Arc<Stem>>,
-}
-
-impl Stems {
-    pub(crate) fn intern(&mut self, parts: &Parts<'_>) -> Arc<Stem> {
-        let hash = parts.hash();
-        let is = |number: usize| self.known[number].is_of(parts);
-        if let Some(number) = self.table.find(hash, is) {
-            return Arc::clone(&self.known[number as usize]);
-        }
-        let stem = Arc::new(Stem::hashed(parts, hash));
-        self.table.push(hash);
-        self.known.push(Arc::clone(&stem));
-        stem
     }
 }

@@ -13,11 +13,12 @@ fn check(list: &Hostlist) {
     let mut end = 0;
     for entry in &list.entries {
         end += entry.len();
-        assert_eq!(entry.end, end);
-        assert!(entry.lo <= entry.hi);
+        assert_eq!(entry.end(), end);
         assert_eq!(entry.width, entry.first().width());
     }
     list.check();
+    // A list may have some stems that no run has, but not ever more.
+    assert!(list.stem_count() <= 2 * list.range_count() + 18, "{list}");
 }
 
 fn same(list: &Hostlist, model: &[String]) {
@@ -471,4 +472,75 @@ fn a_stack_stays_cheap() {
 fn numbers_in_other_places_fold_too() {
     let names = ["n1.a2.org", "n2.a2.org", "n3.a2.org", "x0-1", "x0-2"].map(String::from);
     assert_eq!(list(&names).to_string(), "n[1-3].a2.org,x0-[1-2]");
+}
+
+#[test]
+fn stems_that_no_run_has_are_removed() {
+    let texts: Vec<String> = (0..1000).map(|n| format!("a{n}b1")).collect();
+    let text = texts.join(",");
+    let parsed: Hostlist = text.parse().unwrap();
+    assert_eq!(parsed.to_string(), "a[0-999]b1");
+    check(&parsed);
+    check(&list(&texts));
+    let mut pushed = Hostlist::new();
+    for name in &texts {
+        pushed.push(name).unwrap();
+        check(&pushed);
+    }
+    let mut queue: Hostlist = "n1,m1".parse().unwrap();
+    for n in 0..1000 {
+        queue.push(&format!("q{n}-{n}")).unwrap();
+        queue.remove(0);
+        check(&queue);
+    }
+    assert_eq!(queue.to_string(), "q998-998,q999-999");
+    let mut sorted = list(&texts.iter().rev().cloned().collect::<Vec<_>>());
+    sorted.sort().unwrap();
+    assert_eq!(sorted, parsed);
+    check(&sorted);
+}
+
+#[test]
+fn a_part_has_the_stems_of_its_own_runs() {
+    let texts: Vec<String> = (0..1000).map(|n| format!("m{n}-{n}")).collect();
+    let many = list(&texts);
+    let one = many.slice(500..501);
+    same(&one, &texts[500..501]);
+    same(&many.slice(3..999), &texts[3..999]);
+    same(&many.intersection(&one), &texts[500..501]);
+    same(&many.difference(&many.slice(1..1000)), &texts[..1]);
+    same(
+        &many.select([7, 3]).unwrap(),
+        &["m7-7".to_owned(), "m3-3".to_owned()],
+    );
+    let mut left = many.clone();
+    left.truncate(2);
+    same(&left, &texts[..2]);
+    assert_eq!(left.union(&many).unwrap(), many);
+}
+
+#[test]
+fn lists_that_share_stems_change_apart() {
+    let some: Hostlist = "a1,b1,c1".parse().unwrap();
+    let (mut left, mut right) = (some.clone(), some.slice(1..3));
+    left.push("d1").unwrap();
+    right.push("e1").unwrap();
+    left.append(&right).unwrap();
+    assert_eq!(left.to_string(), "a1,b1,c1,d1,b1,c1,e1");
+    assert_eq!(right.to_string(), "b1,c1,e1");
+    assert_eq!(some.to_string(), "a1,b1,c1");
+}
+
+#[test]
+fn numbers_have_their_digits() {
+    let borders = (1..20).map(|power| 10_u64.pow(power));
+    for number in borders
+        .flat_map(|border| [border - 1, border])
+        .chain([0, u64::MAX])
+    {
+        assert_eq!(
+            usize::from(crate::stem::digits(number)),
+            number.to_string().len()
+        );
+    }
 }

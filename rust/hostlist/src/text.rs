@@ -3,7 +3,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::Hostlist;
-use crate::entry::Entry;
+use crate::entry::{Entry, Runs};
 use crate::stem::{digits, push_number};
 
 /// The form of entries in one pair of brackets, determined by the leading zeroes of the first.
@@ -27,43 +27,44 @@ impl Width {
 
 impl Hostlist {
     /// The number of entries, from the first, that can share its brackets.
-    fn group(entries: &[Entry]) -> usize {
+    fn group(Runs { entries, stems }: Runs<'_>) -> usize {
         let Some((first, rest)) = entries.split_first() else {
             return 0;
         };
-        if !first.stem.is_numbered() {
+        if !stems[first.stem as usize].is_numbered() {
             return 1;
         }
         let width = Width::of(first);
         let more = rest
             .iter()
-            .take_while(|entry| first.same_stem(entry) && width.suits(entry));
+            .take_while(|entry| first.same_stem(entry, stems) && width.suits(entry));
         1 + more.count()
     }
 
     fn write(&self, text: &mut String) {
-        let mut entries = &self.entries[..];
-        while let Some(first) = entries.first() {
-            let (group, rest) = entries.split_at(Self::group(entries));
-            entries = rest;
+        let mut runs = self.as_runs();
+        while let Some(first) = runs.entries.first() {
+            let (group, rest) = runs.entries.split_at(Self::group(runs));
+            runs.entries = rest;
+            let stem = runs.stem(first);
             if !text.is_empty() {
                 text.push(',');
             }
-            if group.len() == 1 && first.lo == first.hi {
-                first.write(text, 0);
+            if group.len() == 1 && first.is_single() {
+                first.write(stem, text, 0);
                 continue;
             }
-            text.push_str(first.stem.prefix());
+            text.push_str(stem.prefix());
             for (index, entry) in group.iter().enumerate() {
                 text.push(if index == 0 { '[' } else { ',' });
                 push_number(text, entry.lo, entry.width);
-                if entry.lo < entry.hi {
+                if !entry.is_single() {
                     text.push('-');
-                    push_number(text, entry.hi, entry.width);
+                    push_number(text, entry.hi(), entry.width);
                 }
             }
             text.push(']');
-            text.push_str(first.stem.suffix());
+            text.push_str(stem.suffix());
         }
     }
 }
@@ -102,22 +103,22 @@ impl Hostlist {
         let Some(Range { start, end }) = ranges.peek().cloned() else {
             return false;
         };
-        let at = self.entries.partition_point(|entry| entry.end <= start);
-        let Some(entry) = self
-            .entries
-            .get(at)
-            .filter(|entry| entry.stem.is_numbered())
-        else {
+        let at = self.entries.partition_point(|entry| entry.end() <= start);
+        let Some(entry) = self.entries.get(at) else {
             return false;
         };
+        let stem = self.stems.get(entry.stem);
+        if !stem.is_numbered() {
+            return false;
+        }
         let number = |position: usize| entry.lo + (position - entry.start()) as u64;
         let single = start + 1 == end;
         let mut next = start;
         let mut count = 0;
-        text.push_str(entry.stem.prefix());
+        text.push_str(stem.prefix());
         for Range { start, end } in ranges {
             // Adjacent ranges would have to be written as one, which this loop does not do.
-            if start < next || start >= end || end > entry.end {
+            if start < next || start >= end || end > entry.end() {
                 return false;
             }
             text.push(if count == 0 { '[' } else { ',' });
@@ -131,7 +132,7 @@ impl Hostlist {
             count += 1;
         }
         text.push(']');
-        text.push_str(entry.stem.suffix());
+        text.push_str(stem.suffix());
         count > 1 || !single
     }
 }
