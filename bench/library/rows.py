@@ -755,7 +755,7 @@ for _what, _apply in [
         f"hostlist {_what}, 50,000 random each",
         2e-3,
         ("the same of sets", _pair(set)),
-        "a bit for each host, and its entry of 40 bytes",
+        "a bit for each host, and its entry of 24 bytes",
         (lambda: HOSTS, "host"),
         penstock=_pair(Hostlist),
         ClusterShell=peer(NodeSet, _pair(lambda some: NodeSet.fromlist(some))),
@@ -824,8 +824,8 @@ R_WORK = {
         "a comparison of two runs of nodes for each node",
     ),
     "separate": (
-        "an entry of 40 bytes for each host, its number to text and back",
-        "an entry of 40 bytes for each host",
+        "an entry of 24 bytes for each host, its number to text and back",
+        "an entry of 24 bytes for each host",
     ),
 }
 for _kind, _load, _combine_target, _encode in [
