@@ -696,6 +696,17 @@ def test_files_of_a_guests_job_have_its_user_and_group_and_no_privilege(site):
     assert found == sorted(f"{path},{user},{mode}" for path, mode in expected.items())
 
 
+def test_a_user_without_an_account_has_no_jobs_and_disturbs_none(site):
+    name = f"pnstk{os.getpid()}c"
+    subprocess.run(["useradd", "--no-create-home", "--user-group", name], check=True)
+    site.uids.append(pwd.getpwnam(name).pw_uid)
+    subprocess.run(["userdel", name], check=True)
+    done = site.penstock("run", "true", guest=2)
+    assert done.returncode == 1
+    assert "cannot find the account of the job's user" in done.stderr
+    assert site.penstock("run", "true").returncode == 0
+
+
 def test_a_job_whose_directory_cannot_be_made_does_not_start(site):
     done = site.penstock("run", "sh", "-c", "echo $PENSTOCK_JOB_TMPDIR")
     jobs = Path(done.stdout.strip()).parent

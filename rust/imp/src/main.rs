@@ -13,9 +13,12 @@ use penstock_imp::{SOCKET_DESCRIPTOR, Step, encode_failure};
 
 const USAGE: &str = "\
 usage: penstock-imp
+       penstock-imp --group UID
 
 Starts a task as another user, or copies its output to a file as that user. Only penstock-reaper of a service that root
 owns executes it: it reads one request from the socket that is its descriptor 3. See docs/guests.md.
+
+  --group UID  print the group of a user's account, for penstock-exec, and nothing else
 ";
 
 const FAILED_EXIT_CODE: u8 = 127;
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
             println!("penstock-imp {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
+        Some("--group") => return print_group(),
         Some(_) => {
             eprint!("penstock-imp: unknown argument\n\n{USAGE}");
             return ExitCode::from(2);
@@ -60,4 +64,24 @@ fn main() -> ExitCode {
     // The reaper may have ended.
     let _ = syscalls::write(SOCKET_DESCRIPTOR, &encode_failure(step, errno));
     ExitCode::from(FAILED_EXIT_CODE)
+}
+
+/// Prints the group of the account whose user id is the second argument.
+fn print_group() -> ExitCode {
+    let uid = env::args_os().nth(2);
+    let uid = uid.and_then(|uid| uid.to_str()?.parse::<u32>().ok());
+    let Some(uid) = uid else {
+        eprintln!("penstock-imp: --group: expected a user id");
+        return ExitCode::from(2);
+    };
+    match syscalls::account(uid) {
+        Ok(account) => {
+            println!("{}", account.gid);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("penstock-imp: cannot find the account of user {uid}: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -102,3 +102,28 @@ fn a_part_of_a_request_and_other_bytes_are_rejected() {
         }
     }
 }
+
+#[test]
+fn it_prints_the_group_of_an_account() {
+    let group = |uid: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["--group", uid]).env_clear();
+        command.output().expect("it starts")
+    };
+    let found = group("0");
+    assert!(found.status.success(), "{}", text(&found));
+    assert_eq!(found.stdout, b"0\n");
+    for (uid, code, expected) in [
+        (
+            "4000000000",
+            1,
+            "cannot find the account of user 4000000000",
+        ),
+        ("root", 2, "expected a user id"),
+    ] {
+        let failed = group(uid);
+        assert_eq!(failed.status.code(), Some(code));
+        assert!(text(&failed).contains(expected), "{}", text(&failed));
+        assert!(failed.stdout.is_empty());
+    }
+}

@@ -3,14 +3,17 @@
 //! This process makes a guest's directory in one that guests can enter and not list. Until everything is there, only this
 //! process has access to it. All files in it are the guest's, by user and group, before they get their permissions.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{
@@ -21,12 +24,14 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::remove_directory::DirectoryRemover;
-use super::syscalls;
 use crate::service::{DirectoryOwner, FileContent, JobDirectory, JobFile, shorten};
 use crate::types::JobId;
 
 /// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.
 const PUBLIC_DIRECTORY_LEVELS: usize = 3;
+
+/// Time for which the group of a user's account is known.
+const GROUP_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The thread that makes directories of jobs.
 #[derive(Debug)]
@@ -45,13 +50,17 @@ enum Task {
 }
 
 impl JobDirectories {
-    /// Starts the thread.
-    pub(super) fn start(remover: DirectoryRemover) -> io::Result<Self> {
+    /// Starts the thread. `imp` is the program `penstock-imp`.
+    pub(super) fn start(remover: DirectoryRemover, imp: PathBuf) -> io::Result<Self> {
         let (queue, tasks) = channel();
         let (sender, results) = channel();
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let signal = event.try_clone()?;
-        thread::Builder::new().spawn(move || run(&tasks, &remover, &sender, &signal))?;
+        let accounts = Accounts {
+            imp,
+            groups: BTreeMap::new(),
+        };
+        thread::Builder::new().spawn(move || run(&tasks, accounts, &remover, &sender, &signal))?;
         Ok(Self {
             queue,
             results,
@@ -84,6 +93,7 @@ impl JobDirectories {
 
 fn run(
     tasks: &Receiver<Task>,
+    mut accounts: Accounts,
     remover: &DirectoryRemover,
     results: &Sender<(JobId, io::Result<()>)>,
     event: &OwnedFd,
@@ -91,7 +101,9 @@ fn run(
     for task in tasks {
         match task {
             Task::Make(path, directory) => {
-                let _ = results.send((directory.job, make(&path, &directory)));
+                let account = accounts.of(directory.owner);
+                let result = account.and_then(|account| make(&path, &directory, account));
+                let _ = results.send((directory.job, result));
                 let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
             }
             Task::Remove(path) => remover.remove(path),
@@ -106,23 +118,49 @@ struct Account {
     gid: Gid,
 }
 
-impl Account {
+/// The accounts of guests. This program is not linked with the system's C library, which finds them: `penstock-imp` does that.
+#[derive(Debug)]
+struct Accounts {
+    imp: PathBuf,
+    /// The groups of users, and when they were found.
+    groups: BTreeMap<u32, (Instant, Gid)>,
+}
+
+impl Accounts {
     /// The guest to whom a directory belongs; `None` if it is this process's user.
-    fn of(owner: DirectoryOwner) -> io::Result<Option<Self>> {
+    fn of(&mut self, owner: DirectoryOwner) -> io::Result<Option<Account>> {
         let DirectoryOwner::Guest(uid) = owner else {
             return Ok(None);
         };
-        let gid = syscalls::account_group(uid).map_err(|error| {
-            let text = format!(
-                "cannot find the account of the job's user: {}",
-                text(&error)
-            );
-            io::Error::new(error.kind(), text)
-        })?;
-        Ok(Some(Self {
-            uid: Uid::from_raw(uid),
-            gid: Gid::from_raw(gid),
-        }))
+        self.groups
+            .retain(|_, (found_at, _)| found_at.elapsed() < GROUP_LIFETIME);
+        let gid = if let Some((_, gid)) = self.groups.get(&uid) {
+            *gid
+        } else {
+            let gid = find_group(&self.imp, uid).map_err(|error| {
+                let text = text(&error);
+                let text = format!("cannot find the account of the job's user: {text}");
+                io::Error::new(error.kind(), text)
+            })?;
+            self.groups.insert(uid, (Instant::now(), gid));
+            gid
+        };
+        let uid = Uid::from_raw(uid);
+        Ok(Some(Account { uid, gid }))
+    }
+}
+
+/// Finds the group of a user's account.
+fn find_group(imp: &Path, uid: u32) -> io::Result<Gid> {
+    let mut command = Command::new(imp);
+    command.args(["--group", &uid.to_string()]).env_clear();
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output()?;
+    let gid = str::from_utf8(&output.stdout).ok();
+    let gid = gid.and_then(|text| text.trim_end().parse().ok());
+    match gid.filter(|_| output.status.success()) {
+        Some(gid) => Ok(Gid::from_raw(gid)),
+        None => Err(io::Error::new(ErrorKind::NotFound, "there is none")),
     }
 }
 
@@ -135,8 +173,7 @@ fn text(error: &io::Error) -> String {
 
 /// Makes the directory of a job, with its files. If an earlier service has made it, files that a process may have changed are left as
 /// they are.
-fn make(path: &Path, directory: &JobDirectory) -> io::Result<()> {
-    let account = Account::of(directory.owner)?;
+fn make(path: &Path, directory: &JobDirectory, account: Option<Account>) -> io::Result<()> {
     let described = |error: io::Error| io::Error::new(error.kind(), text(&error));
     if account.is_some() {
         make_public_parents(path).map_err(described)?;
@@ -340,7 +377,7 @@ mod tests {
             regular("c/g"),
         ];
         let wanted = directory(DirectoryOwner::Service, files);
-        make(&path, &wanted).expect("made");
+        make(&path, &wanted, None).expect("made");
         assert_eq!(permissions(&path), 0o700);
         for (name, expected) in [("a", 0o500), ("a/x", 0o640), ("c", 0o700), ("c/d", 0o700)] {
             assert_eq!(permissions(&path.join(name)), expected, "{name}");
@@ -353,7 +390,7 @@ mod tests {
         assert_eq!(text, "c/d/e");
         // Another service finds it, changed by the job.
         fs::write(path.join("b"), "changed").expect("written");
-        make(&path, &wanted).expect("made");
+        make(&path, &wanted, None).expect("made");
         assert_eq!(fs::read_to_string(path.join("b")).expect("read"), "changed");
     }
 
@@ -364,12 +401,12 @@ mod tests {
         fs::create_dir(&outside).expect("made");
         let path = folder.path().join("1");
         let link = file("a", FileContent::Link("../outside".to_owned()), 0o777);
-        make(&path, &directory(DirectoryOwner::Service, vec![link])).expect("made");
+        make(&path, &directory(DirectoryOwner::Service, vec![link]), None).expect("made");
         let wanted = directory(DirectoryOwner::Service, vec![regular("a/x")]);
-        let error = make(&path, &wanted).expect_err("a link");
+        let error = make(&path, &wanted, None).expect_err("a link");
         assert_eq!(error.to_string(), "`a/x`: Not a directory");
         assert_eq!(fs::read_dir(&outside).expect("read").count(), 0);
-        let error = make(&path.join("a/b/c"), &wanted).expect_err("no parent");
+        let error = make(&path.join("a/b/c"), &wanted, None).expect_err("no parent");
         assert_eq!(error.to_string(), "No such file or directory");
     }
 
@@ -377,7 +414,7 @@ mod tests {
     fn a_directory_that_is_removed_before_it_is_made_does_not_stay() {
         let folder = tempfile::tempdir().expect("made");
         let remover = DirectoryRemover::start().expect("started");
-        let directories = JobDirectories::start(remover).expect("started");
+        let directories = JobDirectories::start(remover, PathBuf::new()).expect("started");
         let path = folder.path().join("1");
         let wanted = directory(DirectoryOwner::Service, vec![regular("a/x")]);
         directories.make(path.clone(), wanted.clone());
@@ -391,5 +428,19 @@ mod tests {
         while path.exists() {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_guest_without_an_account_has_no_directory() {
+        let mut accounts = Accounts {
+            // It prints no group.
+            imp: PathBuf::from("/bin/true"),
+            groups: BTreeMap::new(),
+        };
+        let error = accounts.of(DirectoryOwner::Guest(4_000_000_000));
+        let text = "cannot find the account of the job's user: there is none";
+        assert_eq!(error.expect_err("no account").to_string(), text);
+        let own = accounts.of(DirectoryOwner::Service).expect("no guest");
+        assert!(own.is_none());
     }
 }

@@ -175,7 +175,11 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let mut event_loop = EventLoop {
         server,
         empty_files: EmptyFiles::new(output),
-        job_directories: JobDirectories::start(remover.clone()).map_err(failed)?,
+        job_directories: JobDirectories::start(
+            remover.clone(),
+            options.reaper.with_file_name("penstock-imp"),
+        )
+        .map_err(failed)?,
         remover,
         outputs,
         log: directory.open_log().map_err(failed)?,

@@ -15,8 +15,6 @@ use crate::kernel::Exit;
 use crate::types::{Pid, Usage, WaitStatus};
 
 const STACK_BYTES: usize = 64 << 10;
-/// The greatest length of the strings of an entry in the password database.
-const MAX_ACCOUNT_BYTES: usize = 1 << 20;
 
 /// The stack of a child until it executes its program.
 #[derive(Debug)]
@@ -325,29 +323,6 @@ pub(super) fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> bool {
     unsafe {
         let fd = process.as_raw_fd();
         libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) == 0
-    }
-}
-
-/// The group of a user in the password database.
-pub(super) fn account_group(uid: u32) -> io::Result<u32> {
-    let mut buffer = vec![0 as c_char; 4096];
-    loop {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut found = ptr::null_mut();
-        // SAFETY: the pointers refer to local variables; the strings of the entry are in `buffer`.
-        let errno = unsafe {
-            let (strings, length) = (buffer.as_mut_ptr(), buffer.len());
-            libc::getpwuid_r(uid, entry.as_mut_ptr(), strings, length, &raw mut found)
-        };
-        match errno {
-            libc::ERANGE if buffer.len() < MAX_ACCOUNT_BYTES => {
-                buffer.resize(buffer.len() * 2, 0);
-            }
-            0 if found.is_null() => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
-            // SAFETY: an entry was found, so that `entry` is initialized.
-            0 => return Ok(unsafe { entry.assume_init() }.pw_gid),
-            errno => return Err(io::Error::from_raw_os_error(errno)),
-        }
     }
 }
 
