@@ -41,13 +41,16 @@ const MAX_JOB_BYTES: usize = 256 << 20;
 /// them in one turn, and has those of all jobs that start at once.
 const GUEST_JOB_BYTES_PER_CORE: usize = 2 << 20;
 const MIN_GUEST_JOB_BYTES: usize = MAX_TASK_BYTES;
-const MAX_GUEST_JOB_BYTES: usize = 32 << 20;
+const MAX_GUEST_JOB_BYTES: usize = 16 << 20;
 
 /// The size of a word or a variable of a guest's job beside its bytes: many empty ones are work, too.
 const ITEM_BYTES: usize = 64;
 
 /// The greatest length of the path of an output file that a jobspec names, as in Linux.
 const MAX_PATH_BYTES: usize = 4095;
+
+/// The greatest length of the template of such a path: names of values may be longer than these.
+const MAX_PATH_TEMPLATE_BYTES: usize = 4 * MAX_PATH_BYTES;
 
 /// The note of a job with a task whose arguments and environment the kernel would not accept.
 const TOO_LONG: &str = "arguments and environment are too long";
@@ -146,10 +149,8 @@ impl Plan {
         let command = Words::new(jobspec.command())?;
         let directory = working_directory(jobspec, task_context, guest)?;
         let limits = options.limits(&task_context.hard_limits);
-        let sockets = &task_context.pmi_sockets;
-        let pmi = options.is_pmi_requested;
-        let pmi = pmi.then(|| PmiServer::new(id, &placements, sockets));
-        let pmi = pmi.transpose()?;
+        let server = || PmiServer::new(id, &placements, &task_context.pmi_sockets);
+        let pmi = options.is_pmi_requested.then(server).transpose()?;
         let mut truncated = HashSet::new();
         let mut size = JobSize::new(guest.map(|_| r.ncores()));
         let mut specs = Vec::with_capacity(placements.len());
@@ -174,6 +175,7 @@ impl Plan {
             }
             let environment = shared.with(&variables, &OMITTED_PREFIXES, fill_in)?;
             let arguments = command.fill_in(fill_in)?;
+            size.add_templates(MAX_TASK_BYTES - room.get());
             size.add_task(&arguments, &environment, [&stdout, &stderr])?;
             specs.push(TaskSpec {
                 task: TaskId {
@@ -413,6 +415,13 @@ impl JobSize {
             bytes: 0,
             item_bytes,
             limit,
+        }
+    }
+
+    /// Adds the work for the templates of a guest's task.
+    fn add_templates(&mut self, bytes: usize) {
+        if self.item_bytes > 0 {
+            self.bytes += bytes;
         }
     }
 
@@ -690,11 +699,14 @@ impl<'a> Outputs<'a> {
                 .into()
             })
         };
+        if template.len() > MAX_PATH_TEMPLATE_BYTES {
+            return Err(long_path(template));
+        }
         fill_in(template, MAX_PATH_BYTES, value)?.ok_or_else(|| long_path(template))
     }
 
-    /// Fills in the known `{{…}}` of an argument or a variable; others are text. The result is taken from the room that the
-    /// task has left.
+    /// Fills in the known `{{…}}` of an argument or a variable; others are text. The result, or the template if that is longer, is
+    /// taken from the room that the task has left.
     fn fill_in_known(
         &self,
         template: &str,
@@ -707,7 +719,8 @@ impl<'a> Outputs<'a> {
         };
         let Ok(filled) = fill_in(template, room.get(), known);
         let filled = filled.ok_or(TOO_LONG)?;
-        room.set(room.get().saturating_sub(filled.len()));
+        let work = filled.len().max(template.len());
+        room.set(room.get().saturating_sub(work));
         Ok(filled)
     }
 

@@ -169,3 +169,25 @@ fn a_guest_does_not_see_where_output_is_stored() {
     let note = "cannot store the output: Permission denied";
     assert_eq!(world.job(1).notes, [note]);
 }
+
+/// A template of which nothing is left is as much work as a long one.
+#[test]
+fn the_length_of_templates_counts_for_each_task() {
+    let text = "{{node.gpus}}".repeat((512 << 10) / 13);
+    let mut variable = jobspec(1, &["true"]);
+    variable["attributes"]["system"]["environment"] = json!({"V": text});
+    let limit = "the arguments, environments and output paths of the tasks: expected at most 8388608 bytes in all";
+    for spec in [jobspec(1, &["true", &text]), variable] {
+        let mut world = submit(spec, 32);
+        world.run();
+        assert_eq!(world.job(1).notes, [limit]);
+    }
+    let output = json!({"output": {"stdout": {"path": text}}});
+    let mut world = submit(with_options(jobspec(1, &["true"]), &output), 1);
+    world.run();
+    let note = &world.job(1).notes[0];
+    assert!(
+        note.ends_with("expected a path of at most 4095 bytes"),
+        "{note}"
+    );
+}
