@@ -69,7 +69,7 @@ fn changes_are_collected_during_a_sync_and_a_commit_waits_for_it() {
         assert_eq!(store.begin_commit().unwrap(), Commit::Syncing);
     }
     assert_eq!(store.begin_commit().unwrap(), Commit::Unchanged);
-    // The last of them may be told after it has been waited for.
+    // The last one may come after the wait for it.
     for _ in 0..50 {
         ends.recv().unwrap();
     }
