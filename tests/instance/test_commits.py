@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+import trio.testing
 from rawclient import RawClient
 from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 from virtualtime import make_broker
@@ -29,7 +30,7 @@ from penstock.jobspec import from_command
 if TYPE_CHECKING:
     from simulatedsystem import SimulatedMachine
 
-    from penstock._core import Batch
+    from penstock._core import Batch, JobManager
     from penstock.instance.broker import Broker
 
 
@@ -306,6 +307,88 @@ async def test_a_request_to_a_service_that_acts_on_the_outside_waits_for_no_sync
         await other.send("recorder.told", {})
         while writer.calls != ["write", "commit", "recorder.told"]:
             await trio.lowlevel.checkpoint()
+
+
+class SlowManager:
+    """A job manager whose commits are durable at the end of a sync."""
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+        self.is_failing = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the job manager's."""
+        return getattr(self._manager, name)
+
+    def begin_commit(self) -> tuple[bool, bool]:
+        """Commits; the sync is to be waited for."""
+        has_changed, _ = self._manager.begin_commit()
+        return has_changed, has_changed
+
+    def record_commit(self, monotonic: float) -> None:
+        """Takes the time of a commit, unless a panic has left the job manager."""
+        if self.is_failing:
+            raise RuntimeError("the job manager has failed before")
+        self._manager.record_commit(monotonic)
+
+
+async def end_syncs(broker: Broker) -> None:
+    """Ends each sync that is under way, until none is."""
+    while broker.is_syncing:
+        broker.end_sync()
+        await trio.testing.wait_all_tasks_blocked()
+
+
+def test_the_output_of_purged_jobs_is_removed_when_the_purge_is_durable(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, SIMULATED) as client, trio.open_nursery() as nursery:
+            assert machine.instance is not None
+            broker, service = machine.instance._broker, machine.instance._jobs
+            job = await client.submit(simulated_job("1s"))
+            assert (await client.wait_row(job))["success"]
+            machine.output.retained.add(job)
+            monkeypatch.setattr(service, "_manager", SlowManager(service._manager))
+            # A commit is being synced when the jobs are purged.
+            nursery.start_soon(client.submit, simulated_job("1s"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.is_syncing
+            nursery.start_soon(client.rpc, "job-manager.purge", {"force": True, "num_limit": 0})
+            await trio.testing.wait_all_tasks_blocked()
+            assert machine.output.retained == {job}
+            broker.end_sync()
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.is_syncing
+            assert machine.output.retained == {job}
+            await end_syncs(broker)
+            assert machine.output.retained == set()
+            monkeypatch.undo()
+
+    in_virtual_time(scenario)
+
+
+def test_a_durable_response_is_sent_although_the_job_manager_has_panicked_since(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, SIMULATED) as client, trio.open_nursery() as nursery:
+            assert machine.instance is not None
+            broker, service = machine.instance._broker, machine.instance._jobs
+            manager = SlowManager(service._manager)
+            monkeypatch.setattr(service, "_manager", manager)
+            submitted: list[int] = []
+
+            async def submit() -> None:
+                submitted.append(await client.submit(simulated_job("1s"), urgency=0))
+
+            nursery.start_soon(submit)
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.is_syncing
+            assert not submitted
+            manager.is_failing = True
+            broker.fail(service.peer, RuntimeError("on demand"))
+            monkeypatch.undo()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(submitted) == 1
+
+    in_virtual_time(scenario)
 
 
 @pytest.mark.trio

@@ -996,6 +996,8 @@ class Broker:
         with trio.move_on_after(SEND_TIMEOUT_S):
             for remote in list(self._sockets.values()):
                 await remote.wait_sent()
+        # A request that has come meanwhile.
+        self.commit_durably()
 
     def _deliver(
         self, deliveries: Iterable[tuple[int, int, Batch]], *, is_committed: bool = False

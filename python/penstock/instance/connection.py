@@ -158,6 +158,8 @@ class Connection:
         errors = responses.errors_in_place(errnum, text)
         self._unsent += self._encode(errors)
         self._write_unsent()
+        # Less is unsent, also if nothing was written.
+        self._record_sent()
         return errors
 
     def hold_for_sync(self) -> bool:

@@ -114,6 +114,9 @@ class ManagerService:
         self._space_due = 0.0
         # Whether the last commit is durable only at the end of a sync.
         self._is_syncing = False
+        # The jobs whose purge is to be committed, and those whose purge is being synced.
+        self._purged: list[int] = []
+        self._purged_syncing: list[int] = []
         # The seconds that the last commit took.
         self._commit_time = 0.0
         # The seconds that slices have taken since then.
@@ -151,6 +154,8 @@ class ManagerService:
         self._space_due = 0.0
         self._apply_rejection()
         self._uncommitted_since = None
+        # Their purge may not be durable; the store remembers those of which it is.
+        self._purged, self._purged_syncing = [], []
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
 
@@ -318,10 +323,11 @@ class ManagerService:
         self._broker.continue_reading()
         for line in lines:
             log.warning("job-manager: %s", line)
-        if purged and self._on_purge is not None:
-            self._on_purge(purged)
+        self._purged += purged
         if not uncommitted:
             self._uncommitted_since = None
+            if not self._is_syncing:
+                self._report_purge()
         elif self._uncommitted_since is None:
             self._uncommitted_since = self._broker.clock.now()
         if deadline is not None:
@@ -369,7 +375,10 @@ class ManagerService:
         has_changed, self._is_syncing = self._manager.begin_commit()
         if not has_changed:
             return False
-        if not self._is_syncing:
+        if self._is_syncing:
+            self._purged_syncing, self._purged = self._purged, []
+        else:
+            self._report_purge()
             self._manager.record_commit(clock.monotonic())
         self._has_committed.set()
         self._commit_time = clock.monotonic() - began
@@ -380,7 +389,17 @@ class ManagerService:
     def _finish_sync(self) -> None:
         self._is_syncing = False
         self._manager.finish_sync()
-        self._manager.record_commit(self._broker.clock.monotonic())
+        later, self._purged = self._purged, self._purged_syncing
+        self._report_purge()
+        self._purged, self._purged_syncing = later, []
+        # A job manager that a panic has left since has no statistics.
+        with suppress(RuntimeError):
+            self._manager.record_commit(self._broker.clock.monotonic())
+
+    def _report_purge(self) -> None:
+        purged, self._purged = self._purged, []
+        if purged and self._on_purge is not None:
+            self._on_purge(purged)
 
     async def watch_syncs(self) -> None:
         """Has the broker send held messages at the end of a sync."""
