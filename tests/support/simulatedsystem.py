@@ -414,7 +414,11 @@ class SimulatedMachine:
             pmix_servers=self._no_pmix,
             stop_signals=self._stop_signals,
             in_thread=self._inline,
+            read_input=self._no_input,
         )
+
+    async def _no_input(self, descriptor: int) -> None:
+        raise OSError(f"no descriptor {descriptor} on a simulated machine")
 
     def _no_pmix(self, *_args: Any, **_options: Any) -> Any:
         raise OSError("no PMIx on a simulated machine")

@@ -296,7 +296,8 @@ class Instance:
         ):
             self._supervise(nursery, "broker", self._broker.pump)
             self._supervise(nursery, "job manager", self._jobs.run)
-            self._supervise(nursery, "syncs of the store", self._jobs.watch_syncs)
+            watch_syncs = partial(self._jobs.watch_syncs, self._system.read_input)
+            self._supervise(nursery, "syncs of the store", watch_syncs)
             self._supervise(nursery, "reserve of disk space", self._jobs.watch_space)
             self._supervise(nursery, "return of memory", self._jobs.return_memory)
             self._supervise(nursery, "hooks", self._hooks.run)

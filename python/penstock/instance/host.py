@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 
 OUTPUT_STREAMS = ("stdout", "stderr")
+# The most input that is removed at once.
+INPUT_BYTES = 4096
 OTHER_STATE_HINT = "give this one its own with `--state DIR`"
 
 
@@ -89,6 +91,7 @@ def host_system(options: StartOptions, umask: int, descriptors: int) -> System:
         pmix_servers=PmixServers(os.urandom),
         stop_signals=_stop_signals,
         in_thread=_in_thread,
+        read_input=_read_input,
     )
 
 
@@ -197,6 +200,11 @@ def _stop_signals() -> AbstractContextManager[AsyncIterator[int]]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     return trio.open_signal_receiver(*numbers)
+
+
+async def _read_input(descriptor: int) -> None:
+    await trio.lowlevel.wait_readable(descriptor)
+    os.read(descriptor, INPUT_BYTES)
 
 
 async def _in_thread(function: Callable[[], None]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +17,7 @@ from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from penstock._core import JobManager, Message
     from penstock.client.calls import Call
@@ -43,8 +42,6 @@ MAX_SLICES = 4
 SPACE_INTERVAL_S = 0.01
 # The time from a commit until the memory that is free then is returned to the system.
 MEMORY_PAUSE_S = 1.0
-# The most ends of syncs that are read at once.
-SYNC_ENDS = 4096
 # The longest pause after slices that delay other users.
 MAX_PAUSE_BETWEEN_SLICES_S = 0.02
 
@@ -401,14 +398,17 @@ class ManagerService:
         if purged and self._on_purge is not None:
             self._on_purge(purged)
 
-    async def watch_syncs(self) -> None:
-        """Has the broker send held messages at the end of a sync."""
+    async def watch_syncs(self, read_input: Callable[[int], Awaitable[None]]) -> None:
+        """Has the broker send held messages at the end of a sync.
+
+        Args:
+            read_input: waits until a descriptor has input, and removes it.
+        """
         descriptor = self._manager.sync_descriptor
         if descriptor is None:
             return
         while True:
-            await trio.lowlevel.wait_readable(descriptor)
-            os.read(descriptor, SYNC_ENDS)
+            await read_input(descriptor)
             # Some ends have been waited for.
             if not self._manager.is_syncing:
                 self._broker.end_sync()

@@ -342,6 +342,7 @@ class System:
         pmix_servers: connections to PMIx servers of jobs.
         stop_signals: receives the signals that stop the instance.
         in_thread: runs a function that can take long.
+        read_input: waits until a descriptor has input, and removes it.
     """
 
     clock: Clock
@@ -355,3 +356,4 @@ class System:
     pmix_servers: PmixServers
     stop_signals: Callable[[], AbstractContextManager[AsyncIterator[int]]]
     in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+    read_input: Callable[[int], Awaitable[None]]
