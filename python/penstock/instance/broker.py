@@ -382,7 +382,7 @@ class Broker:
     async def pace(self, peer: int, read: Read) -> str | None:
         """Counts what an attached guest has sent, and waits until more of it may be taken.
 
-        Until then its posted requests are routed, and those that are served at once are answered.
+        Meanwhile the requests that it has posted are routed, and some of them answered.
 
         Returns:
             The limit that is exceeded.

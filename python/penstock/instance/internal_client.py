@@ -44,7 +44,7 @@ class InternalClient:
     async def pace(self, read: Read) -> str | None:
         """Counts what a guest has had sent, and waits until more of it may be taken.
 
-        Until then the requests that were sent are routed, whoever has had them sent.
+        Meanwhile the requests that were sent are routed, those of the owner too.
 
         Returns:
             The limit that is exceeded.
