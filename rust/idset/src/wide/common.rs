@@ -1,8 +1,8 @@
 //! Intersections and differences of ascending ids of 16 bits: the ids that both lists have are marked, eight ids compared
 //! with eight at once.
 //!
-//! The lists are passed over from both ends in turn, without a branch on which block comes next: the choice is unpredictable, and
-//! the next blocks are known only some cycles after these.
+//! The lists are passed over without a branch on which block comes next: the choice is unpredictable, and the next blocks are
+//! known only some cycles after these. So they are cut in two, at the same id, and both parts are passed over in turn, from both ends.
 use core::arch::x86_64::{
     __m128i, _SIDD_BIT_MASK, _SIDD_CMP_EQUAL_ANY, _SIDD_UWORD_OPS, _mm_cmpistrm, _mm_cvtsi128_si32,
     _mm_loadu_si128, _mm_shuffle_epi8, _mm_storeu_si128,
@@ -165,50 +165,116 @@ impl<'a> Blocks<'a> {
 /// Sets the marks of the ids of `left` that are in `right`. Neither has zero.
 #[target_feature(enable = "sse4.2")]
 fn mark(left: &[u16], right: &[u16], marks: &mut Marks) {
-    let (mut left, mut right) = (Blocks::new(left), Blocks::new(right));
-    // From the end, until both ends are whole blocks.
-    while (left.has_rest() || right.has_rest()) && left.len() > 0 && right.len() > 0 {
-        let (a, b) = (left.get(left.to - 1), right.get(right.to - 1));
-        marks[left.to - 1] |= common(&a, &b);
-        left.to -= usize::from(a[0] >= b[0]);
-        right.to -= usize::from(b[0] >= a[0]);
+    let middle = left.len() / LANES / 2;
+    let (low, high) = left.split_at(middle * LANES);
+    let Some(&first) = high.first() else {
+        return;
+    };
+    let (right_low, right_high) = right.split_at(right.partition_point(|&id| id < first));
+    let (marks_low, marks_high) = marks.split_at_mut(middle);
+    let mut low = Lists::new(low, right_low, marks_low);
+    let mut high = Lists::new(high, right_high, marks_high);
+    low.mark_rests();
+    high.mark_rests();
+    loop {
+        let steps = low.sure_steps().min(high.sure_steps());
+        if steps == 0 {
+            break;
+        }
+        for _ in 0..steps {
+            // SAFETY: these are no more steps than each has surely.
+            unsafe {
+                low.mark_both_ends();
+                high.mark_both_ends();
+            }
+        }
     }
-    while mark_from_both_ends(&mut left, &mut right, marks) {}
-    // From the begin.
-    while left.len() > 0 && right.len() > 0 {
-        let (a, b) = (left.get(left.from), right.get(right.from));
-        marks[left.from] |= common(&a, &b);
-        let (this, that) = (last(&a), last(&b));
-        left.from += usize::from(this <= that);
-        right.from += usize::from(that <= this);
-    }
+    low.mark_all();
+    high.mark_all();
 }
 
-/// As many steps as surely have whole blocks. Whether there were any.
-#[inline]
-#[target_feature(enable = "sse4.2")]
-fn mark_from_both_ends(left: &mut Blocks<'_>, right: &mut Blocks<'_>, marks: &mut Marks) -> bool {
-    let steps = left.len().min(right.len()) / 2;
-    for _ in 0..steps {
-        // SAFETY: a step passes over one block of each end at most, and `steps` is half of the blocks of the shorter list;
-        // there is a mark for each block.
+/// Two lists, and a mark for each id of the left one.
+struct Lists<'a, 'm> {
+    left: Blocks<'a>,
+    right: Blocks<'a>,
+    marks: &'m mut [u8],
+}
+
+impl<'a, 'm> Lists<'a, 'm> {
+    fn new(left: &'a [u16], right: &'a [u16], marks: &'m mut [u8]) -> Self {
+        let (left, right) = (Blocks::new(left), Blocks::new(right));
+        assert!(left.to <= marks.len(), "a mark for each block");
+        Self { left, right, marks }
+    }
+
+    /// From the end, until both ends are whole blocks.
+    #[target_feature(enable = "sse4.2")]
+    fn mark_rests(&mut self) {
+        let (left, right) = (&mut self.left, &mut self.right);
+        while (left.has_rest() || right.has_rest()) && left.len() > 0 && right.len() > 0 {
+            let (a, b) = (left.get(left.to - 1), right.get(right.to - 1));
+            self.marks[left.to - 1] |= common(&a, &b);
+            left.to -= usize::from(a[0] >= b[0]);
+            right.to -= usize::from(b[0] >= a[0]);
+        }
+    }
+
+    /// The number of steps from both ends that surely have whole blocks, after [`Lists::mark_rests`].
+    fn sure_steps(&self) -> usize {
+        self.left.len().min(self.right.len()) / 2
+    }
+
+    /// A step from both ends.
+    ///
+    /// # Safety
+    ///
+    /// There is a [sure step](Lists::sure_steps).
+    #[inline]
+    #[target_feature(enable = "sse4.2")]
+    unsafe fn mark_both_ends(&mut self) {
+        let (left, right) = (&mut self.left, &mut self.right);
+        // SAFETY: each list has two whole blocks, and the step passes over one of each end at most; there is a mark for
+        // each block.
         unsafe {
             let first = left.whole.get_unchecked(left.from);
             let other = right.whole.get_unchecked(right.from);
-            *marks.get_unchecked_mut(left.from) |= common(first, other);
+            *self.marks.get_unchecked_mut(left.from) |= common(first, other);
             let (this, that) = (alone(&first[LANES - 1]), alone(&other[LANES - 1]));
             left.from = select_unpredictable(this <= that, left.from + 1, left.from);
             right.from = select_unpredictable(that <= this, right.from + 1, right.from);
 
             let last = left.whole.get_unchecked(left.to - 1);
             let other = right.whole.get_unchecked(right.to - 1);
-            *marks.get_unchecked_mut(left.to - 1) |= common(last, other);
+            *self.marks.get_unchecked_mut(left.to - 1) |= common(last, other);
             let (this, that) = (alone(&last[0]), alone(&other[0]));
             left.to = select_unpredictable(this >= that, left.to - 1, left.to);
             right.to = select_unpredictable(that >= this, right.to - 1, right.to);
         }
     }
-    steps > 0
+
+    /// All that is left, after [`Lists::mark_rests`].
+    #[target_feature(enable = "sse4.2")]
+    fn mark_all(&mut self) {
+        loop {
+            let steps = self.sure_steps();
+            if steps == 0 {
+                break;
+            }
+            for _ in 0..steps {
+                // SAFETY: these are no more steps than there surely are.
+                unsafe { self.mark_both_ends() };
+            }
+        }
+        // From the begin.
+        let (left, right) = (&mut self.left, &mut self.right);
+        while left.len() > 0 && right.len() > 0 {
+            let (a, b) = (left.get(left.from), right.get(right.from));
+            self.marks[left.from] |= common(&a, &b);
+            let (this, that) = (last(&a), last(&b));
+            left.from += usize::from(this <= that);
+            right.from += usize::from(that <= this);
+        }
+    }
 }
 
 /// A bit for each id of `left` that is in `right`.
