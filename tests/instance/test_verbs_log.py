@@ -152,4 +152,6 @@ def test_the_broker_counts_connections(instance):
         stats = client.stats("broker")
         assert stats["connections"] == 2
         assert stats["services"] == len(client.services())
-    assert any(line.startswith("active_jobs") for line in instance.lines("stats"))
+    lines = instance.lines("stats")
+    assert any(line.startswith("job-manager.active_jobs ") for line in lines)
+    assert any(line.startswith("sched.passes ") for line in lines)

@@ -60,7 +60,7 @@ VERBS = {
     "resource": ("resource", "list and administer resources"),
     "services": ("services", "list the services of an instance"),
     "ping": ("ping", "measure the round-trip time of a service"),
-    "stats": ("stats", "show the statistics of a service"),
+    "stats": ("stats", "show the statistics of services"),
     "completion": ("completion", "complete command lines in bash, zsh and fish"),
     "dmesg": ("dmesg", "show the log of an instance"),
     "store": ("store", "check, copy, replace and repair the database of jobs"),

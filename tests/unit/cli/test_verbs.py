@@ -320,19 +320,42 @@ def test_pings_are_counted(fake, capsys):
 def test_stats_are_flat_or_json(say, capsys):
     stats = {"jobs": {"active": 1, "by": {}}, "state": "ready"}
     say("job-manager.stats-get", stats)
-    assert main(["stats"]) == 0
+    assert main(["stats", "job-manager"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "jobs.active  1",
         "jobs.by      {}",
         "state        ready",
     ]
-    assert main(["stats", "--json"]) == 0
+    assert main(["stats", "--json", "job-manager"]) == 0
     assert json.loads(capsys.readouterr().out) == stats
     say("sched.stats-get", {})
     assert main(["stats", "sched"]) == 0
     assert capsys.readouterr().out == "`sched` has no statistics\n"
     assert main(["stats", "--json", "sched"]) == 0
     assert capsys.readouterr().out == "{}\n"
+
+
+def test_statistics_are_those_of_all_services_with_metrics(say, capsys):
+    say("job-manager.stats-get", {"jobs": {"active": 1}})
+    say("broker.stats-get", {"connections": 2})
+    for service in ("sched", "resource", "job-exec"):
+        say(f"{service}.stats-get", errnum=errno.ENOSYS)
+    assert main(["stats"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "broker.connections       2",
+        "job-manager.jobs.active  1",
+        "sched                    no answer",
+        "resource                 no answer",
+        "job-exec                 no answer",
+    ]
+    assert main(["stats", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "job-manager": {"jobs": {"active": 1}},
+        "sched": None,
+        "resource": None,
+        "job-exec": None,
+        "broker": {"connections": 2},
+    }
 
 
 def test_a_histogram_is_a_line_of_the_statistics(say, capsys):
