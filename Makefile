@@ -14,7 +14,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: test-flux bench-flux fuzz-wire bench-scale bench-profile soak run test test-rust test-python test-random random-cases test-optional test-peers test-peer-suites fuzz dst test-dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-instance docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration pictures mutations bench-curves bench-engine bench-throughput \
-	bench-attacks bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
+	bench-attacks bench-slow-disk bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-web test-guests test-cgroup \
 	capi install-capi test-capi deb test-deb msrv api test-crates test-artefacts requirements address wheels
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
@@ -301,6 +301,9 @@ ATTACK_SECONDS ?= 20
 
 bench-attacks: $(VENV)/.built  ## The owner's submissions while a guest attacks, next to quiet ones: a table; needs root
 	PYTHONPATH=. $(BIN)/python bench/attacks.py --seconds $(ATTACK_SECONDS)
+
+bench-slow-disk: $(VENV)/.built  ## Clients of an instance whose disk takes milliseconds more for a sync: a table; needs a C compiler
+	$(BIN)/python bench/slow_disk.py
 
 bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to inactive: jobs/s and the daemon's CPU time
 	$(BIN)/python bench/throughput.py

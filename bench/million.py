@@ -234,7 +234,7 @@ def measure_depths(depths: list[int], copies: int) -> list[tuple[float, float]]:
     """Prints the cost of a job behind each number of pending jobs; returns it in nanoseconds."""
     state = make_directory("penstock-million-")
     points = []
-    print("| pending jobs | jobs/s | daemon CPU a job |\n|---|---|---|")
+    print("| pending jobs | jobs/s | daemon CPU a job | verdict |\n|---|---|---|---|")
     with running(*OPTIONS, state=state) as (client, daemon):
         client.submit(jobspec(CORES - 1, 86_400.0), count=NODES)
         pending = 0
@@ -250,18 +250,24 @@ def measure_depths(depths: list[int], copies: int) -> list[tuple[float, float]]:
 def measure_nodes(counts: list[int], copies: int) -> list[tuple[float, float]]:
     """Prints the cost of a job on each number of nodes; returns it in nanoseconds."""
     points = []
-    print("| nodes | jobs/s | daemon CPU a job |\n|---|---|---|")
+    print("| nodes | jobs/s | daemon CPU a job | verdict |\n|---|---|---|---|")
     for nodes in counts:
         with running("--nodes", str(nodes), "--cores", str(CORES)) as (client, daemon):
             points.append((float(nodes), measure_cost(f"{nodes:,}", client, daemon.pid, copies)))
     return points
 
 
+def is_fast(rate: float, cpu_s: float) -> bool:
+    """Whether simulated jobs meet their target, on any number of nodes."""
+    return rate >= 30_000 and cpu_s <= 35e-6
+
+
 def measure_cost(name: str, client: Client, pid: int, copies: int) -> float:
     """Prints a row of a curve; returns the daemon's CPU time of a job in nanoseconds."""
     runs = [measure_rate(client, pid, copies) for _ in range(RUNS)]
     rate, cpu = max(run[0] for run in runs), min(run[1] for run in runs)
-    print(f"| {name} | {rate:,.0f} jobs/s | {cpu * 1e6:.1f} us |", flush=True)
+    verdict = "met" if is_fast(rate, cpu) else "missed"
+    print(f"| {name} | {rate:,.0f} jobs/s | {cpu * 1e6:.1f} us | {verdict} |", flush=True)
     return cpu * 1e9
 
 
@@ -369,7 +375,7 @@ def measure_queue(jobs: int, copies: int) -> None:
         empty, empty_cpu = measure_median_rate(client, daemon.pid, copies)
         name = f"{copies:,} mock jobs, submit to inactive, with their rows; daemon CPU a job"
         figure = f"{empty:,.0f} jobs/s, {empty_cpu * 1e6:.0f} us"
-        show(name, figure, "30,000 jobs/s, 35 us", met=empty >= 30_000 and empty_cpu <= 35e-6)
+        show(name, figure, "30,000 jobs/s, 35 us", met=is_fast(empty, empty_cpu))
         memory, disk = rss(daemon.pid), stored(state)
         with pinging(uri) as times:
             began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Clients of an instance whose disk is slow: `python bench/slow_disk.py`.
+"""Clients of an instance whose disk is slow: `make bench-slow-disk`.
 
 Replaces `fdatasync` in the daemon by one that takes some milliseconds more. One client submits
 copies of simulated jobs, waits until they have ended, and so on; a second one submits single jobs;

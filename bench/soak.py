@@ -5,12 +5,14 @@ the job manager and inactive jobs are purged. Halfway the daemon is killed while
 and others pending, and started again: each running job must complete. Then the jobs of real
 processes pass through an instance on the same state directory, in the same way. After each round it
 samples the daemon's memory (the most during the round, and at rest after it), descriptors and disk,
-the ping that nine of ten do not exceed, and the longest one; writes them to `bench/curves` as text
-and SVG, and prints whether each but the longest ping is flat, by the slope of a line through the
-samples of each process after its first rounds, a tenth of all, and whether the longest ping is
-within its bound. Where the disk is slow, a ping waits for the sync of a commit: one more process
-syncs a file of its own beside the instance, and the longest of its syncs in the same round is
-subtracted. After a round with a longer ping it prints the longest of what could have delayed it.
+memory and descriptors of the execution service and its reapers, the ping that nine of ten do not
+exceed, and the longest one; writes them to `bench/curves` as text and SVG, and prints whether each
+but the longest ping is flat, by the slope of a line through the samples of each process after its
+first rounds, a tenth of all, and whether the longest ping is within its bound. Where the disk is
+slow, a ping waits for two syncs, the one under way and that of what its answer tells: one more
+process syncs a file of its own beside the instance, and twice the longest of its syncs in the same
+round is subtracted. After a round with a longer ping it prints the longest of what could have
+delayed it.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import os
 import statistics
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from million import jobspec, rss
+from running_tasks import service_processes
 
 from instance import make_directory, running
 from penstock._core import job_result
@@ -57,6 +60,8 @@ FLOORS = {
     "peak_memory_mb": 4.0,
     "descriptors": 2.0,
     "disk_mb": 8.0,
+    "exec_memory_mb": 4.0,
+    "exec_descriptors": 16.0,
     "ping_ms": 1.0,
 }
 # The longest ping of a round is one sample of it, which varies too much for a slope. None after the
@@ -222,6 +227,17 @@ def clear_peak_memory(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
+def service_usage(state: Path) -> tuple[float, int]:
+    """The memory in MB, and the descriptors, of the execution service and its reapers."""
+    memory, descriptors = 0.0, 0
+    for pid in service_processes(str(state)):
+        # A standby of a reaper may have ended meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            memory += rss(pid) / 1e6
+            descriptors += len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return memory, descriptors
+
+
 class Spec(NamedTuple):
     """The jobs of a run.
 
@@ -311,7 +327,8 @@ class Soak:
         # would be now the one, now the other.
         ping_s = statistics.quantiles(times, n=10, method="inclusive")[-1]
         pings = (ping_s * 1e3, max(times) * 1e3, sync_s * 1e3)
-        self.samples.append((self.done, memory, peak, descriptors, disk, *pings))
+        services = service_usage(self.state)
+        self.samples.append((self.done, memory, peak, descriptors, disk, *services, *pings))
         self.pids.append(pid)
 
     def report(self, name: str, since: int) -> bool:
@@ -368,9 +385,9 @@ def judge(series: str, index: int, samples: list[tuple[float, ...]]) -> Verdict:
     values = [sample[index] for sample in samples]
     if series == LONGEST_PING:
         # The longest sync is that of the same round, the last value of its sample.
-        without = max(sample[index] - sample[-1] for sample in samples)
-        figure = f"{max(values):,.2f}, {max(0.0, without):,.2f} without a sync"
-        return Verdict(figure, f"at most {MAX_PING_MS:g} without it", without <= MAX_PING_MS)
+        without = max(sample[index] - 2 * sample[-1] for sample in samples)
+        figure = f"{max(values):,.2f}, {max(0.0, without):,.2f} without two syncs"
+        return Verdict(figure, f"at most {MAX_PING_MS:g} without them", without <= MAX_PING_MS)
     start, end = ends_of_line([sample[0] for sample in samples], values)
     bound = max(MAX_GROWTH * start, FLOORS[series])
     figure = f"{start:,.2f} to {end:,.2f}"
