@@ -13,7 +13,9 @@ import pytest
 import trio
 from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 
+from penstock._core import Batch, Decoder, Message
 from penstock.config import parse
+from penstock.instance.broker import MIN_PART_MESSAGES, ROUND_MESSAGES
 from penstock.instance.services import MAX_SLICES, SLICES_PER_COMMIT_TIME
 from penstock.jobspec import from_command
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from simulatedsystem import SimulatedMachine
 
     from penstock._core import JobManager
+    from penstock.instance.system import Network
 
 GUESTS = parse("[access]\nallow-guest-user = true\n")
 SPEC = from_command(["true"], environment={}, cwd="/")
@@ -127,5 +130,54 @@ def test_slices_between_requests_take_longer_than_the_commit_of_a_response(monke
         interruptible = [slices for slices in interruptible if slices]
         assert len(interruptible) > 5
         assert min(interruptible) * SLICE_S >= SLICES_PER_COMMIT_TIME * COMMIT_S
+
+    in_virtual_time(scenario)
+
+
+CLIENTS = 24
+PINGS = 400
+
+
+def test_a_round_takes_some_messages_of_each_connection(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        # By round: the connection and the number of messages of each part.
+        rounds: list[list[tuple[int, int]]] = [[]]
+        answered: list[int] = []
+        async with instance_on(machine, OPTIONS) as client, trio.open_nursery() as nursery:
+            assert machine.instance is not None
+            broker = machine.instance._broker
+            take_in, run_round = broker._take_in, broker.run_round
+
+            def take(peer: int, batch: Batch, network: Network) -> None:
+                rounds[-1].append((peer, len(batch)))
+                take_in(peer, batch, network)
+
+            def run() -> bool:
+                rounds.append([])
+                return run_round()
+
+            async def ping_often() -> None:
+                stream = await machine.network.open(client.uri)
+                pings = Batch(
+                    Message.request("broker.ping", {}, matchtag=tag + 1) for tag in range(PINGS)
+                )
+                await stream.send_all(pings.encode())
+                decoder, tags = Decoder(), list[int]()
+                while len(tags) < PINGS:
+                    tags += [each.matchtag for each in decoder.feed(await stream.receive_some())]
+                assert tags == list(range(1, PINGS + 1))
+                answered.append(tags[-1])
+
+            monkeypatch.setattr(broker, "_take_in", take)
+            monkeypatch.setattr(broker, "run_round", run)
+            for _ in range(CLIENTS):
+                nursery.start_soon(ping_often)
+        taken = [sum(size for _, size in parts) for parts in rounds]
+        assert max(taken) <= ROUND_MESSAGES + CLIENTS * MIN_PART_MESSAGES
+        assert sum(taken) >= CLIENTS * PINGS
+        # Each connection has one part of a round.
+        assert all(len({peer for peer, _ in parts}) == len(parts) for parts in rounds)
+        assert max(len(parts) for parts in rounds) > CLIENTS // 4
+        assert len(answered) == CLIENTS
 
     in_virtual_time(scenario)

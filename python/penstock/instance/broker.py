@@ -64,6 +64,10 @@ UNREAD_BYTES = 64 << 20
 # With more than this unread on the connections of the owner and of root together, no more is read
 # of the connections among these that are not writable.
 ALL_UNREAD_BYTES = 512 << 20
+# Messages of the owner's connections that a round takes, some 10 ms of work, and those of each
+# connection at least.
+ROUND_MESSAGES = 512
+MIN_PART_MESSAGES = 8
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
 # Users count as present until this time after their last request, in seconds.
@@ -215,6 +219,10 @@ class Broker:
         self._in_round = False
         # The tasks whose messages are posted for the next round.
         self._posted_tasks = trio.lowlevel.ParkingLot()
+        # Of connections of the owner, in this round.
+        self._taken_messages = 0
+        # Connections of the owner with messages that are taken in later rounds.
+        self._taken_in_parts = 0
         # Whether any service may have output to post.
         self._nudged = False
         # Whether one has more output than it has posted: others are served before the next round.
@@ -393,7 +401,7 @@ class Broker:
             problem = self._count_unfinished(server.uid, peer, read.unfinished_bytes)
             if problem is not None:
                 return problem
-        while any(sender == peer for sender, _ in (*self._posted, *self._unrouted)):
+        while self._is_posted(peer):
             await self._posted_tasks.park()
         await trio.sleep(0 if server is None else self._quotas.pause(server.uid))
         return None
@@ -685,6 +693,34 @@ class Broker:
             self._posted.append((peer, batch))
             self.run_round()
 
+    async def _take_in_rounds(self, number: int, batch: Batch, network: Network) -> None:
+        """Routes what a client of the owner has sent: in parts, if others have sent much, too.
+
+        Of each connection a round takes some messages, so a few are not behind many of others.
+        """
+        first, is_cut = 0, False
+        try:
+            while True:
+                share = ROUND_MESSAGES // (1 + self._taken_in_parts - is_cut)
+                size = min(share, ROUND_MESSAGES - self._taken_messages)
+                part = batch[first : first + max(size, MIN_PART_MESSAGES)]
+                first += len(part)
+                self._taken_messages += len(part)
+                self._take_in(number, part, network)
+                if first >= len(batch):
+                    return
+                self._taken_in_parts += not is_cut
+                is_cut = True
+                while self._is_posted(number):
+                    await self._posted_tasks.park()
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._taken_in_parts -= is_cut
+
+    def _is_posted(self, number: int) -> bool:
+        """Whether messages of a peer are still to be routed."""
+        return any(sender == number for sender, _ in (*self._posted, *self._unrouted))
+
     async def _take_in_parts(
         self, number: int, peer: Connection, batch: Batch, network: Network
     ) -> None:
@@ -734,6 +770,7 @@ class Broker:
                 self.commit()
         finally:
             self._in_round = False
+            self._taken_messages = 0
             self._rounds.observe(self.clock.monotonic() - began)
             if self._posted or self._nudged or self._has_rest or self._abandoned:
                 self._wake.set()
@@ -1327,7 +1364,7 @@ class Broker:
                 self._quotas.count_requests(peer.uid, count)
                 await self._take_in_parts(number, peer, batch, network)
             else:
-                self._take_in(number, batch, network)
+                await self._take_in_rounds(number, batch, network)
             if malformed is not None:
                 peer.report(
                     logging.WARNING, "closing the connection of pid %d: %s", peer.pid, malformed
