@@ -122,9 +122,12 @@ fn prioritize_one(cx: &mut Context, id: JobId, priority: i64) -> Result<(), Requ
         EXPEDITE => "expedited",
         _ if record.state() < State::Sched => "not in state SCHED yet",
         _ => {
-            let owner = Credentials::owner(cx.settings.owner);
-            quota::check_event(cx, owner, id, MAX_URGENCY_BYTES)?;
-            set_priority(cx, id, priority);
+            // An event for each time that all priorities are computed again would make eventlogs grow.
+            if record.priority() != priority {
+                let owner = Credentials::owner(cx.settings.owner);
+                quota::check_event(cx, owner, id, MAX_URGENCY_BYTES)?;
+                set_priority(cx, id, priority);
+            }
             return Ok(());
         }
     };

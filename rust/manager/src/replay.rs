@@ -75,7 +75,7 @@ impl Resumption {
     pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
         for id in self.left.by_ref().take(RESUMED_JOBS_PER_SLICE) {
             if cx.jobs.get(id).is_some_and(is_to_be_resumed) {
-                cx.log(id, Event::new(cx.now, eventlog::FLUX_RESTART));
+                cx.revisit(id);
             }
         }
     }
@@ -388,12 +388,16 @@ impl Restored {
         if matches!(job.dialogue.exec, ExecState::Queued { .. }) {
             self.exec.resume(cx, id);
         }
-        let is_without_r = job.record.has_resources() && job.record.r().is_none();
+        let has_resources = job.record.has_resources();
+        let is_without_r = has_resources && job.record.r().is_none();
         self.restore_claim(id);
         let cx = &mut self.cx;
         self.dependencies.resume(cx, id);
         self.elastic.resume(cx, id);
-        cx.log(id, Event::new(cx.now, eventlog::FLUX_RESTART));
+        // To other jobs nothing has happened, and a queue may live through many restarts.
+        if has_resources {
+            cx.log(id, Event::new(cx.now, eventlog::FLUX_RESTART));
+        }
         if is_without_r {
             cx.fail_job(id, "alloc", "its resources cannot be read from the store");
         }
