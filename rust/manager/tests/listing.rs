@@ -734,6 +734,33 @@ fn jobs_that_end_during_a_listing_are_listed_once() {
     }
 }
 
+/// They are listed as active or as inactive jobs, whichever they are when they are examined.
+#[test]
+fn jobs_that_end_during_a_listing_by_state_are_listed_once() {
+    for order in ["state", "pending"] {
+        for slices in 0..5 {
+            let mut bench = Bench::new();
+            bench.now = 2000.0;
+            let first = many(&mut bench, 1);
+            cancel_all(&mut bench);
+            let all = [many(&mut bench, JOBS), first].concat();
+            let payload = json!({"attrs": ["id"], "order": order, "constraint": named("other")});
+            let mut out = list(&mut bench, "a", &payload);
+            for _ in 0..slices {
+                out.extend(bench.manager.flush().unwrap());
+            }
+            assert!(bench.manager.has_more(), "after {slices} slices");
+            bench.manager.set_backlogged([b"a".to_vec()].into());
+            bench.now = 3000.0;
+            cancel_all(&mut bench);
+            bench.manager.set_backlogged([].into());
+            let mut found = rest(&mut bench, out).0;
+            found.sort_unstable_by(|one, next| next.cmp(one));
+            assert_eq!(found, all, "{order}, after {slices} slices");
+        }
+    }
+}
+
 #[test]
 fn jobs_that_are_submitted_during_a_listing_do_not_shift_its_page() {
     let mut bench = Bench::new();
@@ -868,4 +895,46 @@ fn a_filter_that_takes_long_is_applied_to_few_jobs_in_one_slice() {
         &json!({"attrs": ["id"], "constraint": {"hostlist": ["x"]}}),
     );
     assert_eq!(rest(&mut bench, out).1, 1);
+}
+
+/// Open listings hold the ids of their jobs: a client that does not read may not have many.
+#[test]
+fn one_listing_of_each_peer_is_made_at_a_time_and_few_of_a_guest() {
+    const GUEST: u32 = 4000;
+    let mut bench = Bench::with(Settings {
+        job_visibility: JobVisibility::All,
+        ..settings()
+    });
+    let all = many(&mut bench, JOBS);
+    let payload = json!({"attrs": ["id"], "order": "state"});
+    // No client reads.
+    let peers: Vec<String> = (0..6).map(|number| format!("peer{number}")).collect();
+    let backlogged = peers.iter().map(|peer| peer.clone().into_bytes());
+    bench.manager.set_backlogged(backlogged.collect());
+    for peer in &peers {
+        for _ in 0..2 {
+            let out = bench.request_as(peer, GUEST, "job-list.list", &payload, STREAMING);
+            assert!(out.is_empty());
+        }
+    }
+    let begun = |bench: &mut Bench| Vec::from_iter(bench.manager.readers());
+    let names = |peers: &[String]| -> Vec<_> {
+        peers.iter().map(|each| each.clone().into_bytes()).collect()
+    };
+    assert_eq!(begun(&mut bench), names(&peers[..4]));
+    bench.request_as("peer1", GUEST, "job-manager.disconnect", &json!({}), 0);
+    assert_eq!(
+        begun(&mut bench),
+        [&names(&peers[..1])[..], &names(&peers[2..5])].concat()
+    );
+    // All rows of both lists of each peer come once they are read.
+    bench.manager.set_backlogged([].into());
+    let out = bench.rest();
+    for peer in peers.iter().filter(|peer| *peer != "peer1") {
+        let of_peer = out
+            .iter()
+            .filter(|message| message.origin() == Some(peer.as_bytes()));
+        let of_peer: Vec<_> = of_peer.cloned().collect();
+        assert_eq!(ids(&of_peer).len(), 2 * all.len(), "{peer}");
+    }
 }

@@ -4,7 +4,7 @@
 //! Rows show the jobs as they are when their part is made; jobs that are submitted meanwhile are not listed.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::criteria::Criteria;
 use super::filter::Filter;
 use super::row::{Attrs, Rows};
-use super::selection::{NewestStep, SelectedJob, Selection, Smallest};
+use super::selection::{ExaminedSlices, NewestStep, SelectedJob, Selection, Smallest, predecessor};
 use super::slice_budget::SliceBudget;
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
@@ -28,6 +28,8 @@ use crate::jobs::{Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
+/// The number of listings of a guest that have begun, at most.
+const MAX_BEGUN_OF_GUEST: usize = 4;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
 /// The jobs that a listing examines next.
@@ -49,16 +51,18 @@ enum ListingPosition {
     /// The order of the active jobs is to be found first.
     Ordering(ActiveOrder),
     /// The active jobs in their order, after which come the inactive ones.
-    Active(std::vec::IntoIter<JobId>),
-    /// The inactive jobs that ended before one, the last to end first.
-    Inactive(Option<End>),
+    Active(std::vec::IntoIter<JobId>, ExaminedSlices),
+    /// The inactive jobs that ended before one, the last to end first, without those that were examined as active jobs.
+    Inactive(Option<End>, ExaminedSlices),
 }
 
 /// The first active jobs of a listing by state: there is no index of them, which every pending job would pay for.
 #[derive(Debug)]
 struct ActiveOrder {
-    /// The jobs with smaller ids are still to be examined.
-    below: Bound<JobId>,
+    /// The greatest id that is still to be examined; `None` if there is none.
+    last: Option<JobId>,
+    /// The slices of the examination.
+    examined: ExaminedSlices,
     /// The greatest possible number of active jobs among these; `None` before the first slice.
     left: Option<u64>,
     order: ListOrder,
@@ -69,7 +73,8 @@ struct ActiveOrder {
 impl ActiveOrder {
     fn new(order: ListOrder, limit: usize) -> Self {
         Self {
-            below: Bound::Unbounded,
+            last: Some(JobId::new(u64::MAX)),
+            examined: ExaminedSlices::default(),
             left: None,
             order,
             running: Smallest::new(limit),
@@ -95,14 +100,14 @@ impl ActiveOrder {
         }
     }
 
-    fn into_ids(self) -> std::vec::IntoIter<JobId> {
+    fn into_position(self) -> ListingPosition {
         let running = self.running.sorted().map(|(_, id)| id);
         let pending = self.pending.sorted().map(|(_, id)| id);
         let ids: Vec<_> = match self.order {
             ListOrder::State => running.chain(pending).collect(),
             ListOrder::Pending | ListOrder::Newest => pending.chain(running).collect(),
         };
-        ids.into_iter()
+        ListingPosition::Active(ids.into_iter(), self.examined)
     }
 }
 
@@ -230,7 +235,7 @@ impl Listing {
                 }
                 // A job may have been purged meanwhile.
                 ListingPosition::Unchecked(..) | ListingPosition::Newest => true,
-                ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
+                ListingPosition::Named(ids) | ListingPosition::Active(ids, _) => {
                     self.take_rows(cx, ids.map(|id| (id, None)), budget, &mut rows)
                 }
                 ListingPosition::Searching(step) => {
@@ -241,14 +246,18 @@ impl Listing {
                     self.take_rows(cx, jobs, budget, &mut rows)
                 }
                 ListingPosition::Ordering(order) => self.order(order, &cx.jobs, census, budget),
-                ListingPosition::Inactive(next) => {
+                ListingPosition::Inactive(next, examined) => {
                     let since = EventTime::new(self.criteria.since);
                     let ended = census.inactive().before(*next);
                     let ended = ended.take_while(|(job, _)| job.end().0 >= since);
                     let ended = ended.inspect(|(job, _)| *next = Some(job.end()));
                     let criteria = Arc::clone(&self.criteria);
                     let ended = ended.map(|(job, submission)| {
-                        let shown = criteria.shows_ended(job, submission, census);
+                        let shown = if examined.has_ended_since(job.end()) {
+                            Some(false)
+                        } else {
+                            criteria.shows_ended(job, submission, census)
+                        };
                         (job.end().1, shown)
                     });
                     self.take_rows(cx, ended, budget, &mut rows)
@@ -260,9 +269,11 @@ impl Listing {
                 return Ok(ListingPart { rows, is_last });
             }
             position = match position {
-                ListingPosition::Ordering(order) => ListingPosition::Active(order.into_ids()),
-                ListingPosition::Active(_) if self.criteria.filter.may_match_inactive() => {
-                    ListingPosition::Inactive(None)
+                ListingPosition::Ordering(order) => order.into_position(),
+                ListingPosition::Active(_, examined)
+                    if self.criteria.filter.may_match_inactive() =>
+                {
+                    ListingPosition::Inactive(None, examined)
                 }
                 ListingPosition::Newest => {
                     let first = NewestStep::first(self.skip, self.left, &cx.jobs);
@@ -350,15 +361,17 @@ impl Listing {
         budget: &mut SliceBudget,
     ) -> bool {
         let mut left = order.left.unwrap_or_else(|| census.tally(None).active());
-        for (id, job) in jobs.range((Bound::Unbounded, order.below)).rev() {
+        let unexamined = order.last.into_iter();
+        for (id, job) in unexamined.flat_map(|last| jobs.range(..=last).rev()) {
             if left == 0 {
                 break;
             }
             if budget.is_spent() {
                 order.left = Some(left);
+                order.examined.end_slice(census, order.last);
                 return false;
             }
-            order.below = Bound::Excluded(id);
+            order.last = predecessor(id);
             if job.record.t_run() > 0.0 {
                 budget.spend_job(&self.criteria);
             } else {
@@ -371,17 +384,58 @@ impl Listing {
                 }
             }
         }
+        order.examined.end_slice(census, None);
         true
     }
 }
 
-/// The open listings, the one that sends next first.
+/// The open listings.
+///
+/// One of each peer has begun, and few of each guest: the order of a listing has the ids of all its active jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
-    open: VecDeque<Listing>,
+    /// The ones that have begun, the one that sends next first.
+    begun: VecDeque<Listing>,
+    /// The others, in the order of their requests.
+    waiting: VecDeque<Listing>,
 }
 
 impl Listings {
+    /// Begins the next listing of the peer whose listing has ended, or what can begin if it has none.
+    fn begin_after(&mut self, ended: &Listing) {
+        let origin = ended.request.origin();
+        let is_of_peer = |listing: &Listing| listing.request.origin() == origin;
+        let next = self.waiting.iter().position(is_of_peer);
+        match next.and_then(|index| self.waiting.remove(index)) {
+            Some(listing) => self.begun.push_back(listing),
+            None => self.begin_next(),
+        }
+    }
+
+    /// Begins the waiting listings that can begin.
+    fn begin_next(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut peers = HashSet::new();
+        let mut of_user = HashMap::<_, usize>::new();
+        for listing in &self.begun {
+            peers.insert(listing.request.origin().map(<[u8]>::to_vec));
+            *of_user.entry(listing.request.userid).or_default() += 1;
+        }
+        for listing in std::mem::take(&mut self.waiting) {
+            let begun = of_user.entry(listing.request.userid).or_default();
+            let is_owner = listing.request.credentials().is_owner();
+            let may_begin = is_owner || *begun < MAX_BEGUN_OF_GUEST;
+            if may_begin && peers.insert(listing.request.origin().map(<[u8]>::to_vec)) {
+                *begun += 1;
+                self.begun.push_back(listing);
+            } else {
+                self.waiting.push_back(listing);
+            }
+        }
+    }
+
     /// `job-list.list`: a stream of `{"jobs": [row…]}`, in the order of Flux unless the request has an `order`.
     pub(crate) fn list(
         &mut self,
@@ -392,7 +446,8 @@ impl Listings {
         let mut listing = Listing::new(cx, request, visible)?;
         listing.check(cx, &mut SliceBudget::new())?;
         if !request.message.is_noresponse() {
-            self.open.push_back(listing);
+            self.waiting.push_back(listing);
+            self.begin_next();
         }
         Ok(Reply::Deferred)
     }
@@ -403,10 +458,14 @@ impl Listings {
         let is_named = |listing: &Listing| {
             rpc::is_request_of(&listing.request, request.origin(), cancel.matchtag)
         };
-        let index = self.open.iter().position(is_named);
-        if let Some(listing) = index.and_then(|index| self.open.remove(index)) {
-            cx.end_stream(&listing.request);
+        for listings in [&mut self.begun, &mut self.waiting] {
+            let index = listings.iter().position(is_named);
+            if let Some(listing) = index.and_then(|index| listings.remove(index)) {
+                cx.end_stream(&listing.request);
+                break;
+            }
         }
+        self.begin_next();
         Ok(Reply::Empty)
     }
 
@@ -415,15 +474,16 @@ impl Listings {
     pub(crate) fn send_slice(&mut self, cx: &mut Context, census: &Census) {
         let mut budget = SliceBudget::new();
         while !budget.is_spent() {
-            let mut open = self.open.iter();
-            let index = open.position(|listing| !listing.is_backlogged(cx));
-            let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
+            let mut begun = self.begun.iter();
+            let index = begun.position(|listing| !listing.is_backlogged(cx));
+            let Some(mut listing) = index.and_then(|index| self.begun.remove(index)) else {
                 return;
             };
             let ListingPart { rows, is_last } = match listing.read_rows(cx, census, &mut budget) {
                 Ok(part) => part,
                 Err(error) => {
                     cx.reject(&listing.request, &error);
+                    self.begin_after(&listing);
                     continue;
                 }
             };
@@ -432,28 +492,31 @@ impl Listings {
             }
             if is_last {
                 cx.end_stream(&listing.request);
+                self.begin_after(&listing);
             } else {
-                self.open.push_back(listing);
+                self.begun.push_back(listing);
             }
         }
     }
 
     /// The peers with an open listing.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
-        let open = self.open.iter();
-        open.filter_map(|listing| listing.request.origin())
+        let begun = self.begun.iter();
+        begun.filter_map(|listing| listing.request.origin())
     }
 
     /// Whether a listing can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        let mut open = self.open.iter();
-        open.any(|listing| !listing.is_backlogged(cx))
+        let mut begun = self.begun.iter();
+        begun.any(|listing| !listing.is_backlogged(cx))
     }
 
     /// Drops the listings of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
-        let open = &mut self.open;
-        open.retain(|listing| listing.request.origin() != Some(origin));
+        for listings in [&mut self.begun, &mut self.waiting] {
+            listings.retain(|listing| listing.request.origin() != Some(origin));
+        }
+        self.begin_next();
     }
 }
 

@@ -27,7 +27,7 @@ const MAX_UNCOUNTED_JOBS: usize = if cfg!(debug_assertions) { 8 } else { 20_000 
 const RANGE_BITS: u32 = if cfg!(debug_assertions) { 10 } else { 16 };
 
 /// The id before one, if there is one.
-fn predecessor(id: JobId) -> Option<JobId> {
+pub(super) fn predecessor(id: JobId) -> Option<JobId> {
     id.get().checked_sub(1).map(JobId::new)
 }
 
@@ -42,6 +42,31 @@ enum JobSource {
     Store,
 }
 
+/// The slices in which jobs in memory were examined, the greatest id first.
+#[derive(Debug, Default)]
+pub(super) struct ExaminedSlices {
+    /// After each slice, the last entry of the index, and the greatest id that is still to be examined.
+    slices: Vec<(Option<End>, Option<JobId>)>,
+}
+
+impl ExaminedSlices {
+    /// Ends a slice. `left` is the greatest id that is still to be examined; `None` if there is none.
+    pub(super) fn end_slice(&mut self, census: &Census, left: Option<JobId>) {
+        let newest = census.inactive().before(None).next();
+        let newest = newest.map(|(job, _)| job.end());
+        self.slices.push((newest, left));
+    }
+
+    /// Whether the job with this end was examined in memory, and ended after that.
+    pub(super) fn has_ended_since(&self, end: End) -> bool {
+        let before = self
+            .slices
+            .partition_point(|(newest, _)| *newest < Some(end));
+        let slice = before.checked_sub(1).and_then(|at| self.slices.get(at));
+        slice.is_some_and(|(_, left)| left.is_none_or(|left| end.1 > left))
+    }
+}
+
 /// The jobs with ids in a range that are still to be examined: first those in memory, then the index of inactive jobs.
 #[derive(Debug)]
 struct Scan {
@@ -49,8 +74,8 @@ struct Scan {
     last: JobId,
     /// The greatest id in memory that is still to be examined; `None` if there is none.
     in_memory: Option<JobId>,
-    /// For each slice of the scan of memory, the last entry of the index, and `in_memory` after it.
-    progress: Vec<(Option<End>, Option<JobId>)>,
+    /// The slices of the scan of memory.
+    examined: ExaminedSlices,
     /// The last entry that was examined.
     last_examined: Option<End>,
     /// Jobs that were found in memory and may be in the index.
@@ -63,7 +88,7 @@ impl Scan {
             first,
             last,
             in_memory: Some(last),
-            progress: Vec::new(),
+            examined: ExaminedSlices::default(),
             last_examined: None,
             inactive_in_memory: BTreeSet::new(),
         }
@@ -98,15 +123,6 @@ impl Scan {
         true
     }
 
-    /// Whether a job was in memory when it was examined, and ended after that.
-    fn has_ended_since(&self, end: End) -> bool {
-        let before = self
-            .progress
-            .partition_point(|(newest, _)| *newest < Some(end));
-        let slice = before.checked_sub(1).and_then(|at| self.progress.get(at));
-        slice.is_some_and(|(_, left)| left.is_none_or(|left| end.1 > left))
-    }
-
     /// Examines the next jobs, those in memory until `found` returns false. Returns whether all have been examined.
     fn advance(
         &mut self,
@@ -118,9 +134,7 @@ impl Scan {
     ) -> bool {
         if self.in_memory.is_some() {
             let is_done = self.advance_in_memory(criteria, jobs, budget, &mut found);
-            let newest = census.inactive().before(None).next();
-            let newest = newest.map(|(job, _)| job.end());
-            self.progress.push((newest, self.in_memory));
+            self.examined.end_slice(census, self.in_memory);
             if !is_done {
                 return false;
             }
@@ -137,7 +151,7 @@ impl Scan {
             }
             self.last_examined = Some(job.end());
             if !(self.first..=self.last).contains(&id)
-                || self.has_ended_since(job.end())
+                || self.examined.has_ended_since(job.end())
                 || self.inactive_in_memory.contains(&id)
             {
                 continue;
