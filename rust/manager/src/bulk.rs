@@ -22,8 +22,6 @@ use crate::rpc::{Reply, Request};
 const JOBS_PER_SLICE: usize = 200;
 /// Maximum number of jobs examined in one slice.
 const JOBS_EXAMINED_PER_SLICE: usize = 2_500;
-/// The greatest number of ids that open requests hold: the oldest ones are completed at once if there are more.
-const MAX_OPEN_IDS: usize = 8_000_000;
 
 /// The change that a request makes to each job.
 pub(crate) trait Operation: std::fmt::Debug + Send {
@@ -108,8 +106,9 @@ impl BulkRequest {
     }
 
     fn change_jobs(&mut self, cx: &mut Context, mut changes: usize) -> bool {
+        let limit = cx.read_limit();
         for _ in 0..JOBS_EXAMINED_PER_SLICE {
-            if changes == 0 {
+            if changes == 0 || limit.is_reached(cx) {
                 return false;
             }
             let (position, id, job) = match self.jobs.next(cx) {
@@ -212,14 +211,7 @@ impl BulkRequests {
             return payload.map_or(Reply::Empty, Reply::Payload);
         }
         self.open.push(origin, bulk);
-        while self.open_ids() > MAX_OPEN_IDS {
-            self.run_next_slice(cx);
-        }
         Reply::Deferred
-    }
-
-    fn open_ids(&self) -> usize {
-        self.open.iter().map(|bulk| bulk.jobs.left()).sum()
     }
 
     /// Does a slice for the peer that has waited longest.
@@ -241,6 +233,12 @@ impl BulkRequests {
     /// The number of open requests of a peer.
     pub(crate) fn open_of(&self, origin: &[u8]) -> usize {
         self.open.of_peer(Some(origin)).count()
+    }
+
+    /// The number of ids that they are still to change.
+    pub(crate) fn open_ids_of(&self, origin: &[u8]) -> usize {
+        let open = self.open.of_peer(Some(origin));
+        open.map(|bulk| bulk.jobs.left()).sum()
     }
 
     /// The users whose requests are open.

@@ -41,7 +41,7 @@ use crate::rpc;
 use crate::settings::Settings;
 use crate::spec::{Checked, Spec, Stored};
 use crate::state::State;
-use crate::storage::Storage;
+use crate::storage::{Storage, TextBytes};
 use crate::unadded_jobs::UnaddedJobs;
 
 /// The epoch of job ids (RFC 19), in milliseconds since that of the clock.
@@ -52,6 +52,9 @@ pub(crate) const EPOCH: MetaKey<u64> = MetaKey {
 };
 
 const MILLISECONDS_PER_DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// The number of bytes of text after which a slice of a request reads no more jobs from the store.
+const MAX_BYTES_READ_PER_SLICE: u64 = 256 * 1024;
 
 /// Added to the time of an event for the next one of the same moment, in seconds.
 const EVENT_STEP_S: f64 = 1e-6;
@@ -138,6 +141,17 @@ impl EndedRows {
         let row = self.0.get_mut(index)?;
         row.1.push((job, usage));
         Some(row)
+    }
+}
+
+/// The limit of what a slice of a request reads from the store: the jobs are short, or few.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadLimit(u64);
+
+impl ReadLimit {
+    /// Whether the slice is to end.
+    pub(crate) fn is_reached(self, cx: &Context) -> bool {
+        cx.storage.read_bytes() >= self.0
     }
 }
 
@@ -479,7 +493,7 @@ impl Context {
     }
 
     /// Reads what is absent if it is damaged.
-    fn read_undamaged<T>(
+    fn read_undamaged<T: TextBytes>(
         &self,
         read: impl Fn(&Store) -> Result<Option<T>, StoreError>,
     ) -> Option<T> {
@@ -635,11 +649,20 @@ impl Context {
 
     /// Reads from the store, the open transaction included. A failure yields a default value and makes
     /// the next commit fail.
-    pub(crate) fn read_store<T: Default>(
+    pub(crate) fn read_store<T: Default + TextBytes>(
         &self,
         operation: impl FnOnce(&Store) -> Result<T, StoreError>,
     ) -> T {
         self.storage.read(operation)
+    }
+
+    /// The limit of what a slice reads from the store from now on. Texts of a job have up to some MiB.
+    pub(crate) fn read_limit(&self) -> ReadLimit {
+        ReadLimit(
+            self.storage
+                .read_bytes()
+                .saturating_add(MAX_BYTES_READ_PER_SLICE),
+        )
     }
 
     /// The store, for callers that handle the errors of reading.
@@ -746,6 +769,7 @@ impl Context {
         let spec = self.jobs.record(id)?.spec();
         let (key, copy) = (spec.key, spec.copy_of(id));
         let document = self.jobspec(key)?;
+        self.storage.count_read(document.text().len());
         Some(match copy {
             Some(copy) => Arc::new(document.copy(copy)),
             None => document,
@@ -819,6 +843,11 @@ impl Context {
     /// Removes jobs from the store. Returns the key of the jobspec of each.
     pub(crate) fn remove_jobs(&mut self, ids: &[JobId]) -> Vec<(JobId, i64)> {
         self.storage.run(|store| store.remove_jobs(ids))
+    }
+
+    /// The pages of the store without data.
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.storage.read(Store::space).free_pages
     }
 
     /// Whether the store has more free pages than it keeps for later writes.

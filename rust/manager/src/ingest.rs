@@ -39,8 +39,6 @@ use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest number of submissions of a guest of which parts are missing.
 const MAX_PARTED_OF_GUEST: usize = 16;
-/// The greatest length of the jobspecs that open submissions hold: the oldest ones are continued at once if there are more.
-const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of jobs added, completed or removed in one slice: less than a millisecond's work.
 const JOBS_PER_SLICE: u64 = 150;
 
@@ -151,19 +149,13 @@ impl Submissions {
         submission.requests.push(request.message.header());
         submission.hide(cx);
         self.push(submission);
-        self.bound_open(cx, census);
         Ok(Reply::Deferred)
     }
 
     /// `job-ingest.submit-part`. The ids are sent when the jobs are accepted, those of the last part when all are durable.
     ///
     /// An error rejects the whole submission.
-    pub(crate) fn submit_part(
-        &mut self,
-        cx: &mut Context,
-        census: &mut Census,
-        request: Request<'_>,
-    ) -> Handled {
+    pub(crate) fn submit_part(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let part: SubmitPartRequest<'_> = request.payload().map_err(cut_error)?;
         let token = Token::new(request.sender.userid, &part.token, 0)?;
         let origin = request.origin().map(<[u8]>::to_vec);
@@ -200,7 +192,6 @@ impl Submissions {
             return Err(error);
         }
         self.push(submission);
-        self.bound_open(cx, census);
         Ok(Reply::Deferred)
     }
 
@@ -327,16 +318,6 @@ impl Submissions {
         waiting.chain(repeated).min_by(f64::total_cmp)
     }
 
-    /// Continues the oldest submissions while the jobspecs that are not accepted yet take too much memory.
-    fn bound_open(&mut self, cx: &mut Context, census: &mut Census) {
-        let bytes = |open: &Rotation<Submission>| -> usize {
-            open.iter().map(|submission| submission.text_bytes).sum()
-        };
-        while bytes(&self.open) > MAX_OPEN_BYTES {
-            self.run_next_slice(cx, census);
-        }
-    }
-
     /// Answers a request together with an open submission of the same token, if there is one.
     fn join(&mut self, token: &Token, request: Request<'_>) -> Result<bool, RequestError> {
         for open in self.open.iter_mut().chain(&mut self.waiting) {
@@ -458,6 +439,12 @@ impl Submissions {
     /// The memory that their jobspecs take, in bytes.
     pub(crate) fn open_bytes_of(&self, origin: &[u8]) -> usize {
         let open = self.open.of_peer(Some(origin));
+        open.map(|submission| submission.text_bytes).sum()
+    }
+
+    /// The same of all peers.
+    pub(crate) fn open_bytes(&self) -> usize {
+        let open = self.open.iter();
         open.map(|submission| submission.text_bytes).sum()
     }
 

@@ -252,6 +252,7 @@ impl JobspecCache {
             return Some(Arc::clone(document));
         }
         let text = storage.run(|store| store.jobspec(key))?;
+        storage.count_read(text.len());
         let document = Arc::new(JobspecDocument::new(text.into()));
         self.cache(key, Arc::clone(&document));
         Some(document)

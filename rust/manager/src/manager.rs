@@ -29,8 +29,12 @@ use crate::state::State;
 
 /// Requests about many jobs, submissions among them, that a peer may have open before no more is read of it.
 const MAX_OPEN_REQUESTS: usize = 64;
+/// The ids that these requests name.
+const MAX_OPEN_IDS: usize = 100_000;
 /// The memory of the jobspecs of these submissions, in bytes.
 const MAX_OPEN_BYTES: usize = 16 * 1024 * 1024;
+/// The memory of the jobspecs of all open submissions, in bytes, with which no more is read of any peer that has some.
+const MAX_ALL_OPEN_BYTES: usize = 64 * 1024 * 1024;
 
 /// The job manager of one instance: messages in, messages out, everything durable in between.
 ///
@@ -381,8 +385,14 @@ impl Manager {
     /// Whether a peer has sent more requests about many jobs than it should: no more is to be read of it until slices have
     /// ended some.
     pub fn is_ahead(&self, origin: &[u8]) -> bool {
-        let open = self.submissions.open_of(origin) + self.bulk.open_of(origin);
-        open > MAX_OPEN_REQUESTS || self.submissions.open_bytes_of(origin) > MAX_OPEN_BYTES
+        let open = self.submissions.open_of(origin)
+            + self.bulk.open_of(origin)
+            + self.purger.open_of(origin);
+        let bytes = self.submissions.open_bytes_of(origin);
+        open > MAX_OPEN_REQUESTS
+            || self.bulk.open_ids_of(origin) > MAX_OPEN_IDS
+            || bytes > MAX_OPEN_BYTES
+            || (bytes > 0 && self.submissions.open_bytes() > MAX_ALL_OPEN_BYTES)
     }
 
     /// Whether the slices that are due delay any of these users: all requests that are done in slices, and jobs that are

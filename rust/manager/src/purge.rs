@@ -35,6 +35,10 @@ pub(crate) const MAX_PURGED: MetaKey<JobId> = MetaKey {
 const PURGE_INTERVAL_S: f64 = 1.0;
 /// Maximum number of jobs removed in one slice: half a millisecond's work if their ids are consecutive.
 const JOBS_PER_SLICE: usize = 250;
+/// For each job that a slice has removed, at most this many are removed next: they may be longer.
+const NEXT_PER_REMOVED: usize = 4;
+/// The number of pages of the store, free after a removal, with which a slice ends: 2 MiB.
+const MAX_PAGES_FREED_PER_SLICE: u64 = 512;
 /// Maximum number of named jobs checked in one slice, which are read from the store: a millisecond's work.
 const JOBS_CHECKED_PER_SLICE: usize = 50;
 /// The greatest number of purges of a guest at a time.
@@ -142,6 +146,15 @@ impl Selection {
             left.extend(others);
         }
         (jobs, is_last)
+    }
+
+    /// Has the next call of [`Selection::take`] take these jobs again, which were not removed.
+    fn put_back(&mut self, left: &[End]) {
+        if let Self::Named(jobs) = self {
+            for job in left.iter().rev() {
+                jobs.push_front(*job);
+            }
+        }
     }
 }
 
@@ -456,7 +469,14 @@ impl Purger {
             }
         }
         if let Selection::Unchecked(jobs, ids) = &mut open.selection {
-            for id in ids.take(JOBS_CHECKED_PER_SLICE) {
+            let limit = cx.read_limit();
+            for _ in 0..JOBS_CHECKED_PER_SLICE {
+                if limit.is_reached(cx) {
+                    break;
+                }
+                let Some(id) = ids.next() else {
+                    break;
+                };
                 jobs.push(inactive(cx, id, open.of)?);
             }
             if !ids.as_slice().is_empty() {
@@ -472,7 +492,12 @@ impl Purger {
         }
         let selection = &mut open.selection;
         let (jobs, is_last) = selection.take(census, dependents, self.jobs_per_slice);
-        open.count += self.remove(cx, census, &jobs);
+        let (removed, left) = self.remove_next(cx, census, &jobs);
+        open.count += removed;
+        if !left.is_empty() {
+            selection.put_back(left);
+            return Ok(None);
+        }
         Ok(is_last.then(|| open.response(open.count, census)))
     }
 
@@ -497,6 +522,33 @@ impl Purger {
             Ok(None) => self.open.push_back(open),
             Err(error) => cx.reject(&open.request, &error),
         }
+    }
+
+    /// Removes the first of some jobs, as many as a slice can. Returns the number of those that were removed, and the jobs
+    /// that are left.
+    fn remove_next<'a>(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        jobs: &'a [End],
+    ) -> (u64, &'a [End]) {
+        let (mut removed, mut left, mut count) = (0, jobs, 1);
+        let before = cx.free_pages();
+        while !left.is_empty() {
+            let (next, rest) = left.split_at(count.min(left.len()));
+            removed += self.remove(cx, census, next);
+            left = rest;
+            let freed = cx.free_pages().saturating_sub(before);
+            let Some(unfreed) = MAX_PAGES_FREED_PER_SLICE.checked_sub(freed.max(1)) else {
+                break;
+            };
+            // As many as fit if they are as long as these.
+            let done = jobs.len() - left.len();
+            let fitting = (done as u64).saturating_mul(unfreed) / freed.max(1);
+            let fitting = usize::try_from(fitting).unwrap_or(usize::MAX);
+            count = fitting.clamp(1, NEXT_PER_REMOVED * done);
+        }
+        (removed, left)
     }
 
     /// Removes jobs. Returns their number.
@@ -572,11 +624,12 @@ impl Purger {
         let oldest = census.inactive().iter().take(excess);
         let oldest = oldest.filter(|(_, id)| !dependents.are_to_come(*id));
         let mut jobs: Vec<End> = oldest.take(self.jobs_per_slice).collect();
-        if jobs.len() < self.jobs_per_slice {
+        let is_last = jobs.len() < self.jobs_per_slice;
+        jobs.retain(|(_, id)| !dependents.has(*id));
+        let (_, left) = self.remove_next(cx, census, &jobs);
+        if is_last && left.is_empty() {
             self.checked = cx.now;
         }
-        jobs.retain(|(_, id)| !dependents.has(*id));
-        self.remove(cx, census, &jobs);
     }
 
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
@@ -596,6 +649,12 @@ impl Purger {
     pub(crate) fn users(&self) -> impl Iterator<Item = u32> {
         let requests = self.open.iter();
         requests.map(|open| open.request.credentials().userid)
+    }
+
+    /// The number of open requests of a peer.
+    pub(crate) fn open_of(&self, origin: &[u8]) -> usize {
+        let of_peer = |open: &&OpenPurge| open.request.origin() == Some(origin);
+        self.open.iter().filter(of_peer).count()
     }
 
     /// Whether a request is open.

@@ -189,7 +189,7 @@ const ROUTES: &[Route] = {
             m.submissions.submit(&mut m.cx, &mut m.census, r)
         }),
         route(job_ingest::SUBMIT_PART, Submitter, Single, |m, r| {
-            m.submissions.submit_part(&mut m.cx, &mut m.census, r)
+            m.submissions.submit_part(&mut m.cx, r)
         }),
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
             Ok(Reply::of(&m.census.stats()))

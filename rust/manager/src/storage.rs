@@ -1,10 +1,70 @@
 //! The store, with failures that the next commit reports.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use penstock_store::{Commit, Error, Store};
+use penstock_jobspec::job_id::JobId;
+use penstock_store::{Commit, EndedRow, Error, JobRecord, JobRow, Space, Store, Submission};
+
+/// The size of the texts that a read from the store has returned: the time to read and parse these grows with it.
+pub(crate) trait TextBytes {
+    /// The size, in bytes.
+    fn text_bytes(&self) -> usize;
+}
+
+impl TextBytes for String {
+    fn text_bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl TextBytes for Vec<u8> {
+    fn text_bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl TextBytes for JobRow {
+    fn text_bytes(&self) -> usize {
+        self.r.as_ref().map_or(0, String::len)
+    }
+}
+
+impl TextBytes for JobRecord {
+    fn text_bytes(&self) -> usize {
+        let common = self.common_events.as_ref().map_or(0, |text| text.len());
+        self.row.text_bytes() + common + self.own_events.len()
+    }
+}
+
+impl<T: TextBytes> TextBytes for Option<T> {
+    fn text_bytes(&self) -> usize {
+        self.as_ref().map_or(0, T::text_bytes)
+    }
+}
+
+/// Values of one size, or of a number that their reader limits.
+macro_rules! without_text {
+    ($($type:ty),*) => {
+        $(impl TextBytes for $type {
+            fn text_bytes(&self) -> usize {
+                0
+            }
+        })*
+    };
+}
+
+without_text!(
+    f64,
+    u64,
+    JobId,
+    Submission,
+    Vec<JobId>,
+    Vec<String>,
+    Vec<EndedRow>,
+    Space
+);
 
 /// The store of one manager.
 ///
@@ -17,6 +77,8 @@ pub(crate) struct Storage {
     /// For the log: rows that could not be read.
     damaged: RefCell<Vec<String>>,
     commits: u64,
+    /// Bytes of text that were read so far.
+    read_bytes: Cell<u64>,
 }
 
 impl Storage {
@@ -26,6 +88,7 @@ impl Storage {
             failure: OnceLock::new(),
             damaged: RefCell::default(),
             commits: 0,
+            read_bytes: Cell::new(0),
         }
     }
 
@@ -39,15 +102,31 @@ impl Storage {
     }
 
     /// Reads in the open transaction. A row that cannot be read is absent: a commit could not change that.
-    pub(crate) fn read<T: Default>(&self, operation: impl FnOnce(&Store) -> Result<T, Error>) -> T {
-        operation(&self.store).unwrap_or_else(|error| {
+    pub(crate) fn read<T: Default + TextBytes>(
+        &self,
+        operation: impl FnOnce(&Store) -> Result<T, Error>,
+    ) -> T {
+        let read = operation(&self.store).unwrap_or_else(|error| {
             if error.is_damaged() {
                 self.damaged.borrow_mut().push(error.to_string());
             } else {
                 self.fail(error);
             }
             T::default()
-        })
+        });
+        self.count_read(read.text_bytes());
+        read
+    }
+
+    /// Adds to the number of bytes of text that were read.
+    pub(crate) fn count_read(&self, bytes: usize) {
+        let bytes = self.read_bytes.get().saturating_add(bytes as u64);
+        self.read_bytes.set(bytes);
+    }
+
+    /// The number of bytes of text that were read so far.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes.get()
     }
 
     /// Takes the rows that could not be read, for the log.

@@ -217,6 +217,21 @@ fn inactive(bench: &mut Bench) -> Value {
 }
 
 #[test]
+fn no_more_is_read_of_a_peer_whose_requests_name_many_jobs() {
+    let mut bench = Bench::new();
+    let unknown: Vec<u64> = (1..60_000).collect();
+    let urgency = json!({"ids": unknown, "urgency": 20});
+    bench.request_as("flood", OWNER, "job-manager.urgency", &urgency, 0);
+    assert!(!bench.manager.is_ahead(b"flood"));
+    let out = bench.request_as("flood", OWNER, "job-manager.urgency", &urgency, 0);
+    // Nothing is done at once for that.
+    assert!(responses(&out).is_empty());
+    assert!(bench.manager.is_ahead(b"flood") && !bench.manager.is_ahead(b"other"));
+    assert_eq!(responses(&bench.advance()).len(), 2);
+    assert!(!bench.manager.is_ahead(b"flood"));
+}
+
+#[test]
 fn a_purge_yields_to_others_and_leaves_jobs_that_end_meanwhile() {
     for purge in [
         json!({"force": true}),

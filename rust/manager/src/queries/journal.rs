@@ -91,7 +91,11 @@ impl Reader {
 
     /// Sends all events so far of the next jobs, of which some are examined at most.
     fn catch_up(&mut self, cx: &mut Context) {
+        let limit = cx.read_limit();
         for _ in 0..JOBS_PER_SLICE {
+            if limit.is_reached(cx) {
+                return;
+            }
             if let Some(after) = self.past {
                 let next = if self.is_full {
                     next_job(cx, (after, Bound::Unbounded))

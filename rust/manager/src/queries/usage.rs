@@ -16,7 +16,7 @@ use penstock_wire::Message;
 
 use crate::authorize::VisibleJobs;
 use crate::census::Census;
-use crate::context::Context;
+use crate::context::{Context, ReadLimit};
 use crate::event::EventTime;
 use crate::jobs::is_evictable;
 use crate::rpc::{Handled, Reply, Request};
@@ -99,6 +99,7 @@ struct Slice {
     /// Additions to sums; the last job may make more.
     additions: usize,
     specs: usize,
+    reads: ReadLimit,
 }
 
 impl Slice {
@@ -174,6 +175,7 @@ impl OpenUsage {
         let mut slice = Slice {
             additions: ADDITIONS_PER_SLICE,
             specs: SPECS_PER_SLICE,
+            reads: cx.read_limit(),
         };
         let position = std::mem::replace(&mut self.position, Position::Rest(Vec::new()));
         self.position = match position {
@@ -305,6 +307,9 @@ impl OpenUsage {
                     self.specs.clear();
                 }
                 let stored = cx.read_jobspec(job.spec);
+                if slice.reads.is_reached(cx) {
+                    slice.specs = 0;
+                }
                 let account = match &stored {
                     Some(stored) => self.account(&stored.spec),
                     None => [self.names.id_of(None); 2],

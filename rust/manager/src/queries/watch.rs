@@ -209,7 +209,11 @@ impl Watchers {
         };
         let (mut rows, mut sent) = (Rows::default(), 0);
         let mut fault = None;
+        let limit = cx.read_limit();
         for _ in 0..JOBS_EXAMINED_PER_SLICE {
+            if sent == ROWS_PER_SLICE || limit.is_reached(cx) {
+                break;
+            }
             let Some(id) = wait.unexamined.next() else {
                 break;
             };
@@ -226,9 +230,6 @@ impl Watchers {
                     fault = Some(error);
                     break;
                 }
-            }
-            if sent == ROWS_PER_SLICE {
-                break;
             }
         }
         if !rows.is_empty() {
