@@ -398,6 +398,13 @@ class Quota:
         check=checks.at_most(MAX_JOBSPEC_BYTES),
         manager="guest_jobspec_bytes",
     )
+    guest_jobspec_values: Count = key(
+        Count(10_000),
+        "maximum number of values in a jobspec of another user: arguments, variables and "
+        "everything else in lists and objects",
+        reload=True,
+        manager="guest_jobspec_values",
+    )
     active_jobs: Count = key(
         Count(100_000),
         "maximum number of active jobs of a guest",

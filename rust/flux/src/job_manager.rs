@@ -488,7 +488,7 @@ pub struct RejectedStats {
     pub job_bytes: u64,
     /// The memory of the active jobs of all guests.
     pub all_job_bytes: u64,
-    /// The size of a jobspec.
+    /// The size of a jobspec: its bytes, or its values.
     pub jobspec_bytes: u64,
     /// The size of a name, a note or a memo.
     pub text_bytes: u64,

@@ -42,6 +42,13 @@ pub const MAX_VALUE_BYTES: usize = 1 << 20;
 /// The greatest number of names in a request, such as attributes of jobs or keys of a document.
 pub const MAX_NAMES_PER_REQUEST: usize = 1000;
 
+/// The greatest number of values within such a value: an object of seven bytes takes hundreds in memory. A constraint may have
+/// 65,536 hosts, and operators beside them.
+pub const MAX_NESTED_VALUES: u64 = 100_000;
+
+/// The greatest number of values in a jobspec that a guest sends to the scheduler, to ask about it.
+pub const MAX_CHECKED_JOBSPEC_VALUES: u64 = 1 << 14;
+
 /// The greatest length of the payload of a `ping`, in bytes: it is read, and sent back.
 pub const MAX_PING_BYTES: usize = 64 << 10;
 

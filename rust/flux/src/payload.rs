@@ -12,10 +12,12 @@ use serde::de::{
     Unexpected, Visitor,
 };
 use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::count_values;
 use crate::error::{Error, with_place};
-use crate::limits::{MAX_NAME_BYTES, MAX_VALUE_BYTES};
+use crate::limits::{MAX_NAME_BYTES, MAX_NESTED_VALUES, MAX_VALUE_BYTES};
 
 /// Reads a payload: the text of one JSON object, without the NUL at its end.
 ///
@@ -409,6 +411,11 @@ fn check_short<E: serde::de::Error>(value: &str) -> Result<(), E> {
         let text = format!("expected at most {MAX_VALUE_BYTES} bytes of JSON");
         return Err(E::custom(with_place(&text, value)));
     }
+    // A value has a byte, and a comma behind it.
+    if value.len() as u64 / 2 >= MAX_NESTED_VALUES && count_values(value) > MAX_NESTED_VALUES {
+        let text = format!("expected at most {MAX_NESTED_VALUES} values");
+        return Err(E::custom(with_place(&text, value)));
+    }
     Ok(())
 }
 
@@ -430,6 +437,16 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for ShortValue<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parse_short(Json::deserialize(deserializer)?.0).map(Self)
     }
+}
+
+/// Reads a value that names something, of at most [`MAX_NAME_BYTES`] bytes of JSON, for `#[serde(deserialize_with)]`.
+pub(crate) fn short_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let Json(value) = Json::deserialize(deserializer)?;
+    if value.len() > MAX_NAME_BYTES {
+        let text = format!("expected at most {MAX_NAME_BYTES} bytes of JSON");
+        return Err(D::Error::custom(with_place(&text, value)));
+    }
+    parse_short(value)
 }
 
 /// Reads a value of at most [`MAX_VALUE_BYTES`] bytes, for `#[serde(deserialize_with)]`.

@@ -4,7 +4,7 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::payload::{Payload, Text, objects, optional_name, short};
+use crate::payload::{Payload, Text, objects, optional_name, short, short_name};
 
 /// The job that a request to the service names; its other keys are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct AllocRequest<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub host: Option<Text<'a>>,
     /// The directive: its name or its number.
-    #[serde(deserialize_with = "short")]
+    #[serde(deserialize_with = "short_name")]
     pub directive: Value,
     /// The attributes.
     #[serde(default, deserialize_with = "short")]

@@ -726,10 +726,6 @@ fn lists_and_values_of_requests_are_limited() {
         (error::<job_manager::UpdateRequest>(&updates), "updates"),
         (error::<job_manager::JournalRequest>(&filter), "allow"),
         (
-            error::<pmix::AllocRequest>(&alloc(&list, "[]")),
-            "directive",
-        ),
-        (
             error::<pmix::AllocRequest>(&alloc("1", &list)),
             "attributes",
         ),
@@ -740,6 +736,21 @@ fn lists_and_values_of_requests_are_limited() {
         let expected = format!("`{key}`: expected at most 1048576 bytes of JSON");
         assert_eq!(error, expected);
     }
+    let name = format!("\"{}\"", "x".repeat(4095));
+    assert_eq!(
+        error::<pmix::AllocRequest>(&alloc(&name, "[]")),
+        "`directive`: expected at most 4096 bytes of JSON"
+    );
+    // With the object and the list around them.
+    let memo = |values: usize| {
+        let list = vec!["[]"; values - 2].join(",");
+        format!(r#"{{"id":1,"memo":{{"a":[{list}]}}}}"#)
+    };
+    assert!(read::<job_manager::MemoRequest>(Some(memo(100_000).as_bytes())).is_ok());
+    assert_eq!(
+        error::<job_manager::MemoRequest>(&memo(100_001)),
+        "`memo`: expected at most 100000 values"
+    );
     let wrong = error::<pmix::AllocRequest>(&alloc("1", "{}"));
     assert_eq!(wrong, "`attributes`: expected an array, found an object");
     let entry = r#"{"ops":[{"key":"a","dirent":{"type":"val","data":5}}]}"#;

@@ -7,7 +7,7 @@ use penstock_idset::IdSet;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::error::Input;
+use crate::error::{Input, shown};
 
 /// The greatest nesting depth of operators.
 const MAX_DEPTH: usize = 64;
@@ -242,12 +242,12 @@ fn parse(value: &Value, path: &str, depth: usize, parts: &mut Parts) -> Result<C
         let detail = format!("expected one operator, found {}", names.join(", "));
         return Err(fail(path, detail));
     }
-    let path = if path.is_empty() {
-        operator.clone()
-    } else {
-        format!("{path}.{operator}")
-    };
     let known = ["and", "or", "not", "properties", "hostlist", "ranks"];
+    let path = if path.is_empty() {
+        shown(operator)
+    } else {
+        format!("{path}.{}", shown(operator))
+    };
     if !known.contains(&operator.as_str()) {
         let detail = format!("unknown operator: expected {}", known.join(", "));
         return Err(fail(&path, detail));
@@ -284,7 +284,7 @@ fn parse(value: &Value, path: &str, depth: usize, parts: &mut Parts) -> Result<C
             for (place, name) in names.iter().enumerate() {
                 let bare = name.strip_prefix('^').unwrap_or(name);
                 if bare.is_empty() || bare.contains(|character| "!&'\"^`|()".contains(character)) {
-                    let detail = format!("invalid property `{}`", name.escape_debug());
+                    let detail = format!("invalid property `{}`", shown(name));
                     return Err(fail(&format!("{path}[{place}]"), detail));
                 }
             }

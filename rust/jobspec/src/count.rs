@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 use crate::constraint::kind;
-use crate::error::Input;
+use crate::error::{Input, shown};
 
 /// The operator that computes the next acceptable number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -346,7 +346,7 @@ fn number(value: &Value, path: &str) -> Result<u32, Error> {
 fn dictionary(range: &Map<String, Value>, path: &str) -> Result<Count, Error> {
     let keys = ["min", "max", "operator", "operand"];
     if let Some(key) = range.keys().find(|key| !keys.contains(&key.as_str())) {
-        let key = key.escape_debug();
+        let key = shown(key);
         let detail = format!("unknown key `{key}`: expected {}", keys.join(", "));
         return Err(Error::new(Input::Jobspec, path, detail));
     }

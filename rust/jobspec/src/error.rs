@@ -1,5 +1,14 @@
 use std::fmt;
 
+/// The greatest number of characters of an input that an error repeats.
+const MAX_SHOWN_CHARACTERS: usize = 100;
+
+/// The beginning of an input, with escapes, for an error: it can be as long as a jobspec.
+pub(crate) fn shown(text: &str) -> String {
+    let characters = text.chars().take(MAX_SHOWN_CHARACTERS);
+    characters.flat_map(char::escape_debug).collect()
+}
+
 /// The kind of input that was being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {

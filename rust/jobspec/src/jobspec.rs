@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::constraint::kind;
 use crate::copies::CopyIds;
-use crate::error::Input;
+use crate::error::{Input, shown};
 use crate::{Constraint, Count, Error, Request};
 
 /// The greatest number of dependencies of a job: each is an event of its own.
@@ -125,11 +125,7 @@ fn only(map: &Map<String, Value>, keys: &[&str], path: impl fmt::Display) -> Res
     match map.keys().find(|key| !keys.contains(&key.as_str())) {
         None => Ok(()),
         Some(key) => {
-            let detail = format!(
-                "unknown key `{}`: expected {}",
-                key.escape_debug(),
-                keys.join(", ")
-            );
+            let detail = format!("unknown key `{}`: expected {}", shown(key), keys.join(", "));
             Err(fail(path, detail))
         }
     }
@@ -192,16 +188,13 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
             match vertex(inner, &VERTEX_KEYS, path)? {
                 ("slot", map) => slot(map, path, Some(Nodes { count, exclusive })),
                 (other, _) => {
-                    let detail = format!("expected `slot` in a node, found `{other}`");
+                    let detail = format!("expected `slot` in a node, found `{}`", shown(other));
                     Err(fail(format_args!("{path}.type"), detail))
                 }
             }
         }
         other => {
-            let detail = format!(
-                "expected `node` or `slot`, found `{}`",
-                other.escape_debug()
-            );
+            let detail = format!("expected `node` or `slot`, found `{}`", shown(other));
             Err(fail(format_args!("{path}.type"), detail))
         }
     }
@@ -229,7 +222,10 @@ fn slot<'a>(
             "core" => &mut cores,
             "gpu" => &mut gpus,
             other => {
-                let detail = format!("expected `core` or `gpu` in a slot, found `{other}`");
+                let detail = format!(
+                    "expected `core` or `gpu` in a slot, found `{}`",
+                    shown(other)
+                );
                 return Err(fail(format_args!("{path}.type"), detail));
             }
         };
@@ -277,6 +273,7 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
     }
     let slot = text(required(map, "slot", path)?, "tasks[0].slot")?;
     if slot != label {
+        let (label, slot) = (shown(label), shown(slot));
         let detail = format!("expected the slot's label `{label}`, found `{slot}`");
         return Err(fail("tasks[0].slot", detail));
     }
@@ -383,7 +380,7 @@ fn check_system(system: &Value) -> Result<(), Error> {
         if is_word(name) && value.as_str().is_some_and(is_word) {
             continue;
         }
-        let path = format!("attributes.system.environment.{}", name.escape_debug());
+        let path = format!("attributes.system.environment.{}", shown(name));
         if !is_word(name) {
             return Err(fail(path, "expected a name without NUL"));
         }

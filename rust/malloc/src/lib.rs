@@ -5,10 +5,13 @@
 #![allow(unsafe_code, reason = "a global allocator has no safe interface")]
 
 mod bitmaps;
+mod counted;
 
 use std::alloc::{GlobalAlloc, Layout};
 
 use libmimalloc_sys as mi;
+
+pub use counted::{Allocations, Counted, allocations_of};
 
 /// The alignment of every block that is at least as large.
 const MAX_NATURAL_ALIGNMENT: usize = 16;

@@ -40,6 +40,13 @@ fn check_bytes(cx: &Context, bytes: usize, userid: u32) -> Result<(), RequestErr
     checked.inspect_err(|_| cx.count_rejection(|rejected| &mut rejected.jobspec_bytes))
 }
 
+/// Checks the size of a submitted jobspec before it is parsed, and counts one that is too large.
+pub(crate) fn check_size(cx: &Context, text: &str, userid: u32) -> Result<(), RequestError> {
+    check_bytes(cx, text.len(), userid)?;
+    let checked = policy::check_values(text, userid, &cx.settings);
+    checked.inspect_err(|_| cx.count_rejection(|rejected| &mut rejected.jobspec_bytes))
+}
+
 /// Checks the names that every row of a list of jobs has.
 fn check_names(cx: &Context, spec: &Spec) -> Result<(), RequestError> {
     let names = [
@@ -105,7 +112,7 @@ pub(crate) fn check_submitted(
     userid: u32,
     count: u64,
 ) -> Result<Submitted, RequestError> {
-    check_bytes(cx, text.len(), userid)?;
+    check_size(cx, text, userid)?;
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
         depend::check(cx, &stored.spec.dependencies, userid)?;
@@ -139,7 +146,7 @@ pub(crate) fn check_template(
     userid: u32,
     ids: &IdSet,
 ) -> Result<Template, RequestError> {
-    check_bytes(cx, text.len(), userid)?;
+    check_size(cx, text, userid)?;
     let template = policy::with_defaults(&parse(text)?, &cx.settings).into_owned();
     let checked = check(cx, template.clone(), userid, Limited::Fully)?;
     // The longest text that a copy has.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use penstock_flux::{RequestError, RequestedResources};
+use penstock_flux::{RequestError, RequestedResources, count_values};
 use penstock_jobspec::Jobspec;
 use serde_json::json;
 
@@ -117,6 +117,30 @@ pub(crate) fn check_bytes(
     }
     let text =
         format!("the jobspec is too large: expected at most {limit} bytes of JSON, found {bytes}");
+    Err(RequestError::invalid(text))
+}
+
+/// Checks the number of values in a guest's jobspec, of which each takes many times the memory and the time of its text.
+pub(crate) fn check_values(
+    text: &str,
+    userid: u32,
+    settings: &Settings,
+) -> Result<(), RequestError> {
+    let Ok(limit) = u64::try_from(settings.quota.guest_jobspec_values) else {
+        return Ok(());
+    };
+    // A value has a byte, and a comma behind it.
+    if userid == settings.owner || text.len() as u64 / 2 < limit {
+        return Ok(());
+    }
+    let values = count_values(text);
+    if values <= limit {
+        return Ok(());
+    }
+    let text = format!(
+        "the jobspec has {values} values: expected at most {limit} strings, numbers, lists and objects \
+         (penstock.quota.guest-jobspec-values)"
+    );
     Err(RequestError::invalid(text))
 }
 

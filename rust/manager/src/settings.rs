@@ -117,6 +117,8 @@ pub struct Quota {
     pub jobspec_bytes: usize,
     /// Size of a jobspec of another user.
     pub guest_jobspec_bytes: usize,
+    /// Values in a jobspec of another user; a negative number is unlimited.
+    pub guest_jobspec_values: i64,
     /// Active jobs of another user; a negative number is unlimited.
     pub active_jobs: i64,
     /// The same of all users but the instance owner.

@@ -10,8 +10,10 @@ use penstock_flux::alloc::{
     PrioritizeRequest,
 };
 use penstock_flux::errno::EAGAIN;
+use penstock_flux::limits::{MAX_CHECKED_JOBSPEC_VALUES, MAX_VALUE_BYTES};
 use penstock_flux::{
     AnyRequest, EmptyResponse, Payload, RequestError, RequestedResources, TypedPayload,
+    count_values,
 };
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
@@ -38,6 +40,20 @@ pub(crate) fn queue_of(
     engine.begin_set_queue(queue, settings.queue(name));
     queues.insert(name.to_owned(), queue);
     queue
+}
+
+/// Checks the size of a jobspec that a guest sends to have it checked, before it is parsed.
+fn check_size(jobspec: &str) -> Result<(), RequestError> {
+    let values = count_values(jobspec);
+    if jobspec.len() <= MAX_VALUE_BYTES && values <= MAX_CHECKED_JOBSPEC_VALUES {
+        return Ok(());
+    }
+    let text = format!(
+        "the jobspec is too large: expected at most {MAX_VALUE_BYTES} bytes of JSON and {MAX_CHECKED_JOBSPEC_VALUES} \
+         values, found {} bytes and {values} values",
+        jobspec.len()
+    );
+    Err(RequestError::invalid(text))
 }
 
 /// A job that is to be queued.
@@ -291,6 +307,9 @@ impl Scheduler {
 
     pub(crate) fn check_feasibility(&mut self, request: &Message) -> Reply {
         let check: FeasibilityRequest = request.read_request()?;
+        if !request.credentials().is_owner() {
+            check_size(check.jobspec.as_str())?;
+        }
         let jobspec = Jobspec::from_json(check.jobspec.as_str()).map_err(Error::from)?;
         let Some(engine) = &mut self.engine else {
             return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));

@@ -688,6 +688,32 @@ fn a_guest_may_check_feasibility_only() {
 }
 
 #[test]
+fn a_jobspec_of_a_guest_is_checked_up_to_a_size() {
+    let mut bench = Bench::ready(None, &[]);
+    let mut check = |rolemask: u32, command: Value| {
+        let mut spec = jobspec(1);
+        spec["tasks"][0]["command"] = command;
+        let payload = json!({"jobspec": spec}).to_string();
+        let mut request = Message::request("feasibility.check", &payload);
+        request.rolemask = rolemask;
+        bench.scheduler.handle(&request);
+        let answers = bench.scheduler.take_out();
+        (
+            answers[0].errnum(),
+            answers[0].error_text().unwrap_or_default().into_owned(),
+        )
+    };
+    let (long, many) = (json!(["x".repeat(1 << 20)]), json!(vec![""; 1 << 14]));
+    for command in [&long, &many] {
+        let (errnum, text) = check(6, command.clone());
+        assert_eq!(errnum, EINVAL);
+        let expected = "expected at most 1048576 bytes of JSON and 16384 values";
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(check(1, command.clone()).0, 0);
+    }
+}
+
+#[test]
 fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
     let failure = |bench: &Bench| match bench.scheduler.phase() {
         Phase::Failed(reason) => reason.clone(),

@@ -86,6 +86,7 @@ fn copy_ids(submission: &SubmitRequest<'_>) -> Result<Option<IdSet>, RequestErro
 
 /// The jobspec of one submission.
 fn jobspec_text<'a>(
+    cx: &Context,
     submission: &SubmitRequest<'a>,
     sender: Credentials,
 ) -> Result<Cow<'a, str>, RequestError> {
@@ -93,6 +94,7 @@ fn jobspec_text<'a>(
         (Some(jobspec), None) => Ok(Cow::Borrowed(jobspec.0)),
         (None, Some(signed)) => {
             let text = signed::unwrap(signed, sender)?;
+            jobspecs::check_size(cx, &text, sender.userid)?;
             Ok(Cow::Owned(shell_defaults::add(text)))
         }
         (None, None) => Err(RequestError::protocol("the submission has no `jobspec`")),
@@ -430,17 +432,22 @@ impl Submission {
     /// Accepts one submission of a list.
     fn accept_text(&mut self, cx: &mut Context, text: &str) -> Result<(), RequestError> {
         // Most have nothing but a jobspec, whose parser finds its end, too. An error is that of the whole text.
-        if let Some(jobspec) = only_jobspec(text) {
-            let submission = SubmitRequest {
-                jobspec: Some(Json(jobspec)),
-                ..SubmitRequest::default()
-            };
-            if self.accept(cx, &submission).is_ok() {
-                return Ok(());
-            }
+        let only = only_jobspec(text).map(|jobspec| SubmitRequest {
+            jobspec: Some(Json(jobspec)),
+            ..SubmitRequest::default()
+        });
+        let early = only.as_ref().map(|only| self.accept(cx, only));
+        if let Some(Ok(())) = early {
+            return Ok(());
         }
         let submission: SubmitRequest<'_> = penstock_flux::read(Some(text.as_bytes()))
             .map_err(|error| RequestError::protocol(format!("malformed submission: {error}")))?;
+        // It is not parsed twice.
+        if only.as_ref() == Some(&submission)
+            && let Some(Err(error)) = early
+        {
+            return Err(error);
+        }
         if submission.token.is_some() {
             let text = "a `token` names the whole request: expected it beside `jobs`";
             return Err(RequestError::protocol(text));
@@ -469,7 +476,7 @@ impl Submission {
         };
         self.check_count(count)?;
         quota::check_jobs(cx, sender, count)?;
-        let text = jobspec_text(submission, sender)?;
+        let text = jobspec_text(cx, submission, sender)?;
         quota::check_jobspec(cx, sender, &text, count)?;
         let template = ids
             .map(|ids| {
