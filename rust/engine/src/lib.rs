@@ -59,6 +59,7 @@ mod queues;
 mod quotas;
 mod resize;
 mod running_jobs;
+mod shown_constraint;
 mod sparse_vec;
 mod state;
 mod summary;

@@ -40,6 +40,31 @@ fn a_job_that_is_not_pending_has_no_reason() {
     assert_eq!(engine.explain(JobId::new(2), 100.0), None);
 }
 
+/// Reasons are in annotations, eventlogs and lists.
+#[test]
+fn a_reason_repeats_the_beginning_of_a_long_constraint() {
+    let odd: Vec<String> = (0..100_000)
+        .map(|rank| (2 * rank + 1).to_string())
+        .collect();
+    let odd = json!({"ranks": [odd.join(",")]});
+    let request = |cores| Request {
+        constraint: Some(Constraint::from_value(&odd).unwrap()),
+        ..slots(1, cores, 0, 0.0)
+    };
+    let mut engine = engine(Policy::Easy, &[(4, 0), (4, 0)]);
+    engine.mark_down(&ranks("1"));
+    for (id, cores, kind) in [(1, 1, "down"), (2, 5, "impossible")] {
+        submit(&mut engine, id, request(cores));
+        let (found, sentence) = explained(&mut engine, id);
+        assert_eq!(found, kind);
+        assert!(
+            sentence.contains("the constraint rank:1,3,5,"),
+            "{sentence}"
+        );
+        assert!(sentence.len() < 1200, "{}", sentence.len());
+    }
+}
+
 #[test]
 fn held_impossible_and_unconsidered() {
     let mut engine = engine(Policy::Easy, &[(4, 0), (4, 0)]);

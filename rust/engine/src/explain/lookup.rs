@@ -14,6 +14,7 @@ use crate::policy::{LastPass, Policy};
 use crate::queue::Key;
 use crate::queue_scan::QueueScan;
 use crate::queues::ReachedLimit;
+use crate::shown_constraint::ShownConstraint;
 use crate::state::{EngineState, PendingClass, Unhindered};
 use crate::verdict::Cause;
 
@@ -230,7 +231,7 @@ impl<'a> Lookup<'a> {
         let shape = self.state.queue.classes[class.index()].shape;
         let constraint = self.state.node_table.request(shape).constraint.as_ref();
         Reason::Down {
-            constraint: constraint.map(ToString::to_string),
+            constraint: constraint.map(|constraint| ShownConstraint(constraint).to_string()),
             nodes,
         }
     }

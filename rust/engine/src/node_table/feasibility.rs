@@ -12,6 +12,7 @@ use super::allocation::Size;
 use super::node_class::Amounts;
 use super::nodes::Nodes;
 use crate::ids::NodeClassId;
+use crate::shown_constraint::ShownConstraint;
 
 /// The number of nodes of each size, ascending, whether allocated or not.
 #[derive(Debug)]
@@ -305,12 +306,16 @@ impl fmt::Display for Infeasible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.shortfall, &self.constraint) {
             (Shortfall::NoNodes, Some(constraint)) => {
+                let constraint = ShownConstraint(constraint);
                 write!(f, "no node meets the constraint {constraint}")
             }
-            (shortfall, Some(constraint)) => write!(
-                f,
-                "{shortfall} among the nodes that meet the constraint {constraint}"
-            ),
+            (shortfall, Some(constraint)) => {
+                let constraint = ShownConstraint(constraint);
+                write!(
+                    f,
+                    "{shortfall} among the nodes that meet the constraint {constraint}"
+                )
+            }
             (shortfall, None) => shortfall.fmt(f),
         }
     }
