@@ -14,10 +14,13 @@ pub const MAX_FRAME_BYTES: usize = 64 << 20;
 /// A message about a job has twice as many bytes at most: as a string in JSON, each byte of a jobspec may become two.
 pub const MAX_JOBSPEC_BYTES: usize = 16 << 20;
 
-/// The length of a job's eventlog, in bytes, from which on requests add no event to it.
+/// The greatest length of a job's eventlog to which requests of the owner add events, in bytes.
 ///
 /// A response can have eventlog and jobspec of a job, both as strings in JSON.
 pub const MAX_EVENTLOG_BYTES: u64 = 12 << 20;
+
+/// The same for requests of guests: a lookup of an eventlog is one piece of work.
+pub const MAX_GUEST_EVENTLOG_BYTES: u64 = 1 << 20;
 
 /// The greatest number of submissions in one request: as many as the shortest valid ones in a frame.
 pub const MAX_SUBMISSIONS_PER_REQUEST: usize = 500_000;
@@ -39,15 +42,15 @@ pub const MAX_KEY_BYTES: usize = 4096;
 /// many times as much in memory.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// The greatest number of names in a request, such as attributes of jobs or keys of a document.
-pub const MAX_NAMES_PER_REQUEST: usize = 1000;
-
 /// The greatest number of values within such a value: an object of seven bytes takes hundreds in memory. A constraint may have
 /// 65,536 hosts, and operators beside them.
 pub const MAX_NESTED_VALUES: u64 = 100_000;
 
 /// The greatest number of values in a jobspec that a guest sends to the scheduler, to ask about it.
 pub const MAX_CHECKED_JOBSPEC_VALUES: u64 = 1 << 14;
+
+/// The greatest number of names in a request, such as attributes of jobs or keys of a document.
+pub const MAX_NAMES_PER_REQUEST: usize = 1000;
 
 /// The greatest length of the payload of a `ping`, in bytes: it is read, and sent back.
 pub const MAX_PING_BYTES: usize = 64 << 10;

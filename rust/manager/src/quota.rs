@@ -1,6 +1,6 @@
 //! Limits of the requests of guests, and of texts in requests of every user.
 
-use penstock_flux::limits::MAX_EVENTLOG_BYTES;
+use penstock_flux::limits::{MAX_EVENTLOG_BYTES, MAX_GUEST_EVENTLOG_BYTES};
 use penstock_flux::{Credentials, RequestError, RequestedResources, errno};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::{JOB_BYTES, JOBSPEC_BYTES};
@@ -23,17 +23,18 @@ const MAX_EXCEPTION_TYPE_BYTES: usize = 256;
 /// The greatest length of a job's memo, as JSON, and of one that is added to it.
 const MAX_MEMO_BYTES: usize = 16 * 1024;
 
-/// The number of events from which on an eventlog may have [`MAX_EVENTLOG_BYTES`]: each byte of a note can become six.
-const LONG_EVENTLOG: u32 = 256;
+/// The length of an event from which on it counts as long: each byte of a note can become six.
+const LONG_EVENT_BYTES: usize = 6 * (MAX_NOTE_BYTES + MAX_EXCEPTION_TYPE_BYTES) + 512;
+
+/// The number of events, none of them long, from which on an eventlog may have [`MAX_GUEST_EVENTLOG_BYTES`].
+const LONG_EVENTLOG: u32 = 32;
 
 /// The approximate memory of a dependency of one job: its event, its text in the record, and its place among those of its
 /// trigger.
 const DEPENDENCY_BYTES: u64 = 400;
 
-const _: () = assert!(
-    LONG_EVENTLOG as u64 * (6 * (MAX_NOTE_BYTES + MAX_EXCEPTION_TYPE_BYTES) as u64)
-        < MAX_EVENTLOG_BYTES
-);
+const _: () = assert!(MAX_MEMO_BYTES < LONG_EVENT_BYTES);
+const _: () = assert!(LONG_EVENTLOG as u64 * (LONG_EVENT_BYTES as u64) < MAX_GUEST_EVENTLOG_BYTES);
 
 /// Whether a number is above a limit; a negative limit permits any.
 fn exceeds(limit: i64, number: u64) -> bool {
@@ -236,7 +237,7 @@ pub(crate) fn check_event(
     id: JobId,
     length: usize,
 ) -> Result<(), RequestError> {
-    check_eventlog(cx, id)?;
+    check_eventlog(cx, sender, id, length)?;
     check_space(cx, sender)?;
     let events = cx.jobs.record(id).map_or(0, Record::events);
     check_stored(cx, sender, counted_event_bytes(events, length))
@@ -325,26 +326,38 @@ fn check_space(cx: &Context, sender: Credentials) -> Result<(), RequestError> {
     Err(RequestError::new(errno::ENOSPC, text))
 }
 
-/// Checks that a request may add an event to the eventlog of a job.
-fn check_eventlog(cx: &mut Context, id: JobId) -> Result<(), RequestError> {
+/// Checks that a request may add an event of some length to the eventlog of a job.
+fn check_eventlog(
+    cx: &mut Context,
+    sender: Credentials,
+    id: JobId,
+    added: usize,
+) -> Result<(), RequestError> {
     let events = cx.jobs.record(id).map_or(0, Record::events);
+    let known = cx.jobs.eventlog_bytes(id);
     // Shorter ones need not be read.
-    if events < LONG_EVENTLOG {
+    if known.is_none() && events < LONG_EVENTLOG && added <= LONG_EVENT_BYTES {
         return Ok(());
     }
-    let length = cx.jobs.eventlog_bytes(id).unwrap_or_else(|| {
+    let length = known.unwrap_or_else(|| {
         let stored = cx.read_store(|store| store.eventlog_bytes(id));
         let length = stored + cx.jobs.unwritten(id).len() as u64;
         cx.jobs.set_eventlog_bytes(id, length);
         length
     });
-    if length < MAX_EVENTLOG_BYTES {
+    let limit = if sender.is_owner() {
+        MAX_EVENTLOG_BYTES
+    } else {
+        MAX_GUEST_EVENTLOG_BYTES
+    };
+    let length = length.saturating_add(added as u64);
+    if length <= limit {
         return Ok(());
     }
     cx.count_rejection(|rejected| &mut rejected.eventlog_bytes);
     let text = format!(
-        "the eventlog of job {id} is too long for further events of requests: expected less than {MAX_EVENTLOG_BYTES} \
-         bytes, found {length}"
+        "the eventlog of job {id} is too long for further events of requests: expected at most {limit} bytes, found \
+         {length} with the one of this request"
     );
     Err(RequestError::new(errno::EFBIG, text))
 }

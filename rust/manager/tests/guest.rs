@@ -579,7 +579,7 @@ fn standard_input_beyond_the_limit_is_written_but_not_retained() {
     let mut bench = bench();
     let id = bench.running(&json!({}));
     let topic = format!("job-shell.{id}.stdin");
-    let text = "x".repeat(4 << 20);
+    let text = "x".repeat(400 << 10);
     let mut write = |data: &Value| {
         let out = bench.request(&topic, data);
         let request = named(&out, "job-exec.input").clone();
@@ -588,6 +588,7 @@ fn standard_input_beyond_the_limit_is_written_but_not_retained() {
     for _ in 0..4 {
         write(&json!({"stream": "stdin", "rank": "all", "data": text}));
     }
+    write(&json!({"stream": "stdin", "rank": "all", "data": ""}));
     write(&json!({"stream": "stdin", "rank": "all", "data": "x", "eof": true}));
     let out = watch(&mut bench, id, "guest.input");
     assert_eq!(names(&out), ["header", "data", "data", "log", "data"]);

@@ -344,21 +344,55 @@ fn a_memo_is_for_active_jobs_and_their_users() {
     assert_eq!(rejection(&out).0, 2);
 }
 
+/// Adds memos of 16 KB to a job until one is rejected. Returns the number of those that are added.
+fn add_memos(bench: &mut Bench, userid: u32, id: u64) -> u32 {
+    let memo = |number: u32| {
+        let text = format!("{number}{}", "x".repeat(16_000));
+        json!({"id": id, "memo": {"a": text}})
+    };
+    let mut add = |number: u32| {
+        let out = bench.request_as("user", userid, "job-manager.memo", &memo(number), 0);
+        out[0].errnum() == 0
+    };
+    (0..1000).find(|number| !add(*number)).unwrap()
+}
+
+#[test]
+fn guests_add_no_event_to_an_eventlog_of_a_mebibyte() {
+    let directory = Directory::new("eventlog");
+    let mut bench = directory.open(guests(), 1000.0);
+    let id = submit_as_guest(&mut bench, &json!({"duration": 1}));
+    assert_eq!(add_memos(&mut bench, 7, id), 65);
+    let check = |bench: &mut Bench| {
+        let memo = json!({"id": id, "memo": {"a": "x".repeat(16_000)}});
+        let out = bench.request_as("guest", 7, "job-manager.memo", &memo, 0);
+        let (errnum, text) = rejection(&out);
+        assert_eq!(errnum, 27, "{text}");
+        assert!(text.contains("expected at most 1048576 bytes"), "{text}");
+        let out = bench.request("job-manager.memo", &json!({"id": id, "memo": {"a": 1}}));
+        assert_eq!(out[0].errnum(), 0);
+    };
+    check(&mut bench);
+    drop(bench);
+    let mut bench = directory.open(guests(), 2000.0);
+    check(&mut bench);
+    let cancel = json!({"id": id, "type": "cancel"});
+    let out = bench.request_as("guest", 7, "job-manager.raise", &cancel, 0);
+    assert_eq!(out.last().unwrap().errnum(), 0);
+}
+
 #[test]
 fn requests_add_no_event_to_an_eventlog_that_is_too_long() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({}));
-    let memo = |number: u32| {
-        let text = format!("{number}{}", "x".repeat(16_000));
-        json!({"id": id, "memo": {"a": text}})
-    };
-    let added = (0..1000).take_while(|number| {
-        let out = bench.request("job-manager.memo", &memo(*number));
-        out[0].errnum() == 0
-    });
     // 12 MiB of them.
-    assert_eq!(added.count(), 784);
+    assert_eq!(add_memos(&mut bench, OWNER, id), 783);
+    for length in [4000, 800, 100, 0] {
+        let fill = json!({"id": id, "memo": {"b": "x".repeat(length)}});
+        while bench.request("job-manager.memo", &fill)[0].errnum() == 0 {}
+    }
+    let memo = |_| json!({"id": id, "memo": {"a": "x".repeat(300)}});
     let note = json!({"id": id, "type": "note", "severity": 7});
     let rejected = [
         ("job-manager.memo", memo(0)),
@@ -369,12 +403,12 @@ fn requests_add_no_event_to_an_eventlog_that_is_too_long() {
     for (topic, request) in &rejected {
         let (errnum, text) = rejection(&bench.request(topic, request));
         assert_eq!(errnum, 27, "{topic}: {text}");
-        assert!(text.contains("expected less than 12582912 bytes"), "{text}");
+        assert!(text.contains("expected at most 12582912 bytes"), "{text}");
     }
     let ranked = bench.request("job-manager.prioritize", &json!({"jobs": [[id, 5]]}));
     assert!(body(&ranked[0])["errors"][id.to_string()].is_string());
     let stats = bench.request("job-manager.stats-get", &json!({}));
-    assert_eq!(body(&stats[0])["rejected"]["eventlog_bytes"], 6);
+    assert_eq!(body(&stats[0])["rejected"]["eventlog_bytes"], 10);
     let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
     assert_eq!(out.last().unwrap().errnum(), 0);
     assert_eq!(bench.log(id).last().unwrap()["context"]["type"], "cancel");

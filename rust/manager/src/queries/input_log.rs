@@ -18,7 +18,7 @@ use crate::event::Event;
 pub(crate) const INPUT_LOG: &str = "guest.input";
 
 /// The most bytes of a job's log that the store retains.
-const MAX_RETAINED_BYTES: usize = 10 << 20;
+const MAX_RETAINED_BYTES: usize = 1 << 20;
 
 /// The severity (RFC 5424) of the message that input is not retained.
 const WARNING: u8 = 4;
@@ -180,7 +180,7 @@ impl InputLogs {
         log.record_end(&data, ntasks);
         let mut events = Vec::new();
         let length = data.data.as_ref().map_or(0, |text| text.len());
-        if length > 0 && !log.retains(length) {
+        if data.data.is_some() && !log.retains(length) {
             if !log.is_full {
                 log.is_full = true;
                 let message = format!(
