@@ -809,17 +809,15 @@ impl Context {
             self.token_expiry = Some(self.now + TOKEN_RETRY_S);
             return;
         }
-        let now = self.now;
-        let expired = now - TOKEN_LIFETIME_S;
+        let expired = self.now - TOKEN_LIFETIME_S;
         self.storage
-            .run(|store| store.remove_expired_submissions(expired, now, TOKENS_PER_SLICE));
+            .run(|store| store.remove_expired_submissions(expired, TOKENS_PER_SLICE));
         self.find_token_expiry();
     }
 
     /// Finds when the oldest token expires.
     pub(crate) fn find_token_expiry(&mut self) {
-        let now = self.now;
-        let oldest = self.read_store(|store| store.oldest_submission(now));
+        let oldest = self.read_store(Store::oldest_submission);
         let expiry = oldest.map(|time| time + TOKEN_LIFETIME_S);
         // Others have their turn between two slices.
         self.token_expiry = expiry.map(|time| time.max(self.now + TOKEN_SLICE_INTERVAL_S));

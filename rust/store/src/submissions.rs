@@ -6,6 +6,12 @@ use crate::{Error, Store};
 
 const REMOVE: &str = "cannot remove a submission";
 
+const OLDEST: &str = "SELECT time FROM submissions ORDER BY time LIMIT 1";
+
+/// The condition of the oldest submissions before a time, as many as a number.
+const IS_EXPIRED: &str =
+    "seq IN (SELECT seq FROM submissions WHERE time < ? ORDER BY time LIMIT ?)";
+
 /// A submission with a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {
@@ -44,36 +50,22 @@ impl Store {
             .map_err(|source| Error::new("cannot read a submission", &source))
     }
 
-    /// The time of the first submission with a token that is not later than `now`, or else of the first one: the clock may
-    /// have been ahead.
+    /// The earliest time of a submission with a token.
     ///
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn oldest_submission(&self, now: f64) -> Result<Option<f64>, Error> {
-        let what = "cannot read a submission";
-        let of_now = "SELECT time FROM submissions WHERE time <= ? ORDER BY seq LIMIT 1";
-        if let Some(time) = self.database.read(what, of_now, [now])? {
-            return Ok(Some(time));
-        }
-        let first = "SELECT time FROM submissions ORDER BY seq LIMIT 1";
-        self.database.read(what, first, [])
+    pub fn oldest_submission(&self) -> Result<Option<f64>, Error> {
+        self.database.read("cannot read a submission", OLDEST, [])
     }
 
-    /// Removes those of the first submissions that were stored before `expired`: of `max` submissions that are not later than
-    /// `now`.
+    /// Removes the submissions that were stored before `expired`, the oldest first, `max` at most.
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn remove_expired_submissions(
-        &mut self,
-        expired: f64,
-        now: f64,
-        max: u32,
-    ) -> Result<(), Error> {
-        let is_expired = "time < ? AND seq IN (SELECT seq FROM submissions WHERE time <= ? ORDER BY seq LIMIT ?)";
-        self.remove_submissions(REMOVE, is_expired, params![expired, now, max])
+    pub fn remove_expired_submissions(&mut self, expired: f64, max: u32) -> Result<(), Error> {
+        self.remove_submissions(REMOVE, IS_EXPIRED, params![expired, max])
     }
 
     /// Stores a submission, in the place of an older one with its token.
@@ -99,5 +91,40 @@ impl Store {
         let bytes = Self::submission_bytes(token, result);
         self.user_bytes.add(userid, bytes);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Params;
+
+    use super::{IS_EXPIRED, OLDEST};
+    use crate::Store;
+
+    /// The steps of the plan of a statement.
+    fn plan(store: &Store, sql: &str, values: impl Params) -> Vec<String> {
+        let connection = store.database.connection();
+        let mut statement = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap();
+        let steps = statement.query_map(values, |row| row.get("detail"));
+        steps.unwrap().collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn tokens_of_a_clock_that_was_ahead_are_not_read_to_find_expired_ones() {
+        let store = Store::in_memory().unwrap();
+        let index = "submissions USING COVERING INDEX submissions_by_time";
+        assert_eq!(plan(&store, OLDEST, []), [format!("SCAN {index}")]);
+        let remove = format!("DELETE FROM submissions WHERE {IS_EXPIRED}");
+        let steps = plan(&store, &remove, [1, 2]);
+        assert_eq!(
+            steps,
+            [
+                "SEARCH submissions USING INTEGER PRIMARY KEY (rowid=?)".to_owned(),
+                "LIST SUBQUERY 1".to_owned(),
+                format!("SEARCH {index} (time<?)"),
+            ]
+        );
     }
 }

@@ -147,7 +147,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 11"
+        "store: the database has format 99, this program reads formats 1 to 12"
     );
 }
 

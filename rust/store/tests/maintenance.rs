@@ -500,8 +500,8 @@ fn a_damaged_page_costs_the_jobs_on_it() {
         .write(true)
         .open(folder.database())
         .unwrap();
-    // The database is the same in each run: this is a page of events.
-    file.seek(SeekFrom::Start(42 * 4096)).unwrap();
+    let page = page_of_events(&fs::read(folder.database()).unwrap());
+    file.seek(SeekFrom::Start(page as u64 * 4096)).unwrap();
     file.write_all(&[0xa5; 4096]).unwrap();
     drop(file);
     assert!(!maintenance::check(&folder.database()).unwrap().is_empty());
@@ -544,16 +544,20 @@ fn large_database(folder: &Folder) -> PathBuf {
     folder.database()
 }
 
+/// A page of events in the file of a large database: a leaf, ordered by its key.
+fn page_of_events(bytes: &[u8]) -> usize {
+    let mut pages = bytes.chunks(4096).enumerate().skip(40);
+    pages.find(|(_, page)| page[0] == 10).unwrap().0
+}
+
 #[test]
 fn a_damaged_database_is_not_copied() {
     let folder = Folder::new("damaged-copy");
     let path = large_database(&folder);
     let mut bytes = fs::read(&path).unwrap();
-    // The database is the same in each run: this is a page of events. With its first two rows in the wrong order it
-    // still looks valid.
-    let page = &mut bytes[42 * 4096..43 * 4096];
-    assert_eq!(page[0], 10, "a leaf, ordered by its key");
-    page[8..12].rotate_left(2);
+    // With its first two rows in the wrong order the page still looks valid.
+    let page = page_of_events(&bytes) * 4096;
+    bytes[page + 8..page + 12].rotate_left(2);
     fs::write(&path, bytes).unwrap();
     let copy = folder.0.join("copy");
     let error = maintenance::back_up(&path, &copy).unwrap_err().to_string();

@@ -171,19 +171,19 @@ fn the_sums_are_those_of_the_rows_after_random_changes() {
     store.add_submission(0, "last", 1e6, &submission).unwrap();
     // Stored while the clock was ahead.
     store.add_submission(0, "later", 2e6, &submission).unwrap();
-    while store.oldest_submission(1e6).unwrap() < Some(1e6) {
-        store.remove_expired_submissions(1e6, 1e6, 3).unwrap();
+    while store.oldest_submission().unwrap() < Some(1e6) {
+        store.remove_expired_submissions(1e6, 3).unwrap();
     }
-    assert_eq!(store.oldest_submission(1e6).unwrap(), Some(1e6));
-    store.remove_expired_submissions(1.5e6, 1.5e6, 3).unwrap();
-    assert_eq!(store.oldest_submission(1.5e6).unwrap(), Some(2e6));
+    assert_eq!(store.oldest_submission().unwrap(), Some(1e6));
+    store.remove_expired_submissions(1.5e6, 3).unwrap();
+    assert_eq!(store.oldest_submission().unwrap(), Some(2e6));
     // It delays no other one.
     store
         .add_submission(0, "behind", 1.6e6, &submission)
         .unwrap();
-    assert_eq!(store.oldest_submission(1.7e6).unwrap(), Some(1.6e6));
-    store.remove_expired_submissions(1.7e6, 1.8e6, 3).unwrap();
-    assert_eq!(store.oldest_submission(1.8e6).unwrap(), Some(2e6));
+    assert_eq!(store.oldest_submission().unwrap(), Some(1.6e6));
+    store.remove_expired_submissions(1.7e6, 3).unwrap();
+    assert_eq!(store.oldest_submission().unwrap(), Some(2e6));
     store.commit().unwrap();
     assert_counted(&store);
     // Nothing else is left.
