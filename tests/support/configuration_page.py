@@ -71,8 +71,11 @@ def service_settings() -> dict[Path, str]:
         },
         "sched": {
             "defaults": scheduler_settings(Config()),
-            "choices": list(choices(SchedulerSettings, "scheduler")),
-            "full": full_settings(SchedulerSettings, "scheduler"),
+            "choices": [
+                *choices(SchedulerSettings, "scheduler"),
+                *({"job-visibility": jobs} for jobs in ("own", "all")),
+            ],
+            "full": full_settings(SchedulerSettings, "scheduler") | {"job-visibility": "own"},
         },
         "exec": {"defaults": execution},
     }

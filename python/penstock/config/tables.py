@@ -607,7 +607,8 @@ class Config:
 
 def scheduler_settings(config: Config) -> dict[str, Any]:
     """The scheduler's settings, in the form that `Scheduler` takes as JSON."""
-    return settings(config.penstock.scheduler, "scheduler")
+    visibility = {"job-visibility": config.access.job_visibility}
+    return settings(config.penstock.scheduler, "scheduler") | visibility
 
 
 def manager_settings(config: Config) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use penstock_flux::job_manager::AllocQueryResponse;
-use penstock_flux::{RequestError, guest_log, topic};
+use penstock_flux::{JobId, RequestError, guest_log, topic};
 use penstock_wire::{Message, MessageType};
 
 use crate::authorize::{
@@ -160,8 +160,13 @@ const COMMON_ROUTES: &[Route] = {
             |m, r| Ok(m.disconnect(r)),
         ),
         route(topic::PING, Anyone, Single, |m, r| m.exec.ping(r)),
-        route(topic::STATS_GET, Anyone, Single, |m, _| {
-            Ok(Reply::of(&m.stats()))
+        route(topic::STATS_GET, Anyone, Single, |m, r| {
+            let mut stats = m.stats();
+            // An id tells when a job was submitted.
+            if !authorize::visible_jobs(&m.cx.settings, r.sender).are_all() {
+                stats.max_jobid = JobId::default();
+            }
+            Ok(Reply::of(&stats))
         }),
     ]
 };

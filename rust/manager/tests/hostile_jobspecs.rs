@@ -398,7 +398,7 @@ fn check_rejected_or_many(name: &str, request: &str) {
 }
 
 #[test]
-fn a_guest_is_told_the_number_of_values_and_its_limit() {
+fn the_error_names_the_number_of_values_and_its_limit() {
     let mut bench = Bench::with(guests());
     let submit = |bench: &mut Bench, userid: u32, words: usize| {
         let spec = with("/tasks/0/command", &list_of("\"\"", words));

@@ -471,6 +471,13 @@ fn a_guest_lists_and_awaits_its_own_jobs_unless_all_are_visible() {
         ];
         let own = json!({"id": guests, "attrs": ["id"]});
         assert_eq!(ask(7, "job-list.list-id", own, 0)[0].errnum(), 0);
+        let mut greatest = |userid| {
+            let stats = ask(userid, "job-manager.stats-get", json!({}), 0);
+            body(&stats[0])["max_jobid"].as_u64().unwrap()
+        };
+        assert_eq!(greatest(OWNER), guests);
+        let is_shown = visibility == JobVisibility::All;
+        assert_eq!(greatest(7), if is_shown { guests } else { 0 });
         if visibility == JobVisibility::All {
             assert_eq!((listed, ordered), (vec![guests, owners], 2));
             assert!(answers.iter().flatten().all(|out| out.errnum() != 1));

@@ -10,7 +10,6 @@ use penstock_flux::Member;
 use penstock_flux::alloc::SchedAnnotations;
 use penstock_jobspec::job_id::JobId;
 
-use crate::queries::job_name;
 use crate::{Phase, Scheduler};
 
 /// The interval between two annotations, in multiples of the time that the first takes.
@@ -36,7 +35,7 @@ fn estimate_change(before: Option<f64>, after: Option<f64>) -> Member<f64> {
 }
 
 /// A reason as text of an annotation: it is read at any later time, so it has no relative times.
-fn reason_text(reason: &Reason, now: f64) -> String {
+fn reason_text(reason: &Reason, now: f64, name: &dyn Fn(JobId) -> String) -> String {
     match reason {
         Reason::Reserved {
             shortage: Some(shortage),
@@ -47,12 +46,9 @@ fn reason_text(reason: &Reason, now: f64) -> String {
         } => limit.note.clone(),
         Reason::Reserved { .. } => "fits, but would delay others: it has a reservation".to_owned(),
         Reason::BehindReservation { job, .. } | Reason::BehindLimit { job, .. } => {
-            format!(
-                "fits, but would delay {}, which is before it",
-                job_name(*job)
-            )
+            format!("fits, but would delay {}, which is before it", name(*job))
         }
-        _ => reason.sentence(now, &job_name),
+        _ => reason.sentence(now, name),
     }
 }
 
@@ -68,7 +64,7 @@ impl Scheduler {
         if let (Some(id), Some(engine)) = (head, &mut self.engine)
             && let Some(reason) = engine.explain(id, now)
         {
-            self.annotate_job(id, now, reason_text(&reason, now), None);
+            self.annotate_job(id, now, &reason, None);
         }
     }
 
@@ -127,7 +123,7 @@ impl Scheduler {
             if let Some(annotated) = before.remove(&id) {
                 self.annotator.annotated.insert(id, annotated);
             }
-            self.annotate_job(id, now, reason_text(&reason, now), estimate);
+            self.annotate_job(id, now, &reason, estimate);
         }
         // Jobs that are no longer among the first: their annotations would become stale.
         let mut displaced: Vec<JobId> = before.into_keys().collect();
@@ -143,7 +139,9 @@ impl Scheduler {
     }
 
     /// Annotates a job with what differs from its annotations.
-    fn annotate_job(&mut self, id: JobId, now: f64, reason: String, estimate: Option<f64>) {
+    fn annotate_job(&mut self, id: JobId, now: f64, reason: &Reason, estimate: Option<f64>) {
+        let known = self.known_to_user_of(id);
+        let reason = reason_text(reason, now, &|other| self.job_name(known, other));
         if let Some(estimate) = estimate {
             self.accuracy.expect(id, now, estimate);
         }

@@ -11,7 +11,6 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::forecast_requests::{OpenEstimate, OpenForecast, Progress, forecast_part};
-use crate::queries::job_name;
 use crate::what_if::{continue_fit, continue_what_if};
 use crate::{Phase, Scheduler};
 
@@ -106,6 +105,7 @@ impl Scheduler {
             let first = EstimatedJobs::First(max_jobs.unwrap_or(usize::MAX));
             (first, BTreeMap::new())
         };
+        let known = self.known_to(sender);
         let engine = self
             .engine
             .as_mut()
@@ -113,6 +113,7 @@ impl Scheduler {
         engine.share();
         Ok(OpenEstimate {
             errors,
+            known,
             now,
             snapshot: engine.clone(),
             band: self.accuracy.band(),
@@ -190,7 +191,8 @@ impl Scheduler {
                 None => reasons.next(),
                 Some(_) => None,
             };
-            let sentence = |reason: Reason| reason.sentence(open.now, &job_name);
+            let name = |id| self.job_name(open.known, id);
+            let sentence = |reason: Reason| reason.sentence(open.now, &name);
             let reason = reason.map(|reason| reason.map_or_else(String::new, sentence).into());
             open.response.push(&Estimate {
                 id: *id,

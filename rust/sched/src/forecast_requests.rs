@@ -9,6 +9,8 @@ use penstock_flux::limits::MAX_FRAME_BYTES;
 use penstock_flux::sched::EstimateResponseText;
 use penstock_wire::Message;
 
+use crate::known_jobs::KnownJobs;
+
 /// A forecast in progress.
 #[derive(Debug)]
 pub(crate) struct OpenForecast {
@@ -39,6 +41,8 @@ pub(crate) struct OpenWhatIf {
 #[derive(Debug)]
 pub(crate) struct OpenEstimate {
     pub errors: BTreeMap<String, String>,
+    /// The jobs that the response may name.
+    pub known: KnownJobs,
     /// When it began, in seconds since the epoch.
     pub now: f64,
     /// The state then, for the reasons of jobs without an estimate.

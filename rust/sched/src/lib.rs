@@ -28,6 +28,7 @@ mod error;
 mod estimates;
 mod forecast_requests;
 mod handshake;
+mod known_jobs;
 mod pass;
 mod queries;
 mod respond;
@@ -38,4 +39,4 @@ mod what_if;
 
 pub use dispatch::roles;
 pub use scheduler::{Options, Phase, Scheduler};
-pub use settings::{Settings, SettingsError};
+pub use settings::{JobVisibility, Settings, SettingsError};

@@ -14,13 +14,13 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
+use crate::known_jobs::KnownJobs;
 use crate::respond::Reply;
+use crate::settings::JobVisibility;
 use crate::{Phase, Scheduler};
 
-/// A job as users see it.
-pub(crate) fn job_name(id: JobId) -> String {
-    id.to_string()
-}
+/// The name of a job that its reader may not know.
+const HIDDEN_JOB: &str = "another user's job";
 
 /// The greatest number of jobs that a request can ask about: each takes some microseconds, and others wait.
 const MAX_QUERIED_JOBS: usize = 1000;
@@ -42,18 +42,24 @@ fn explain_horizon(policy: Policy) -> Horizon {
     }
 }
 
-fn details(engine: &Engine, reason: &Reason) -> Map<String, Value> {
+/// The values of a reason; `is_known` says which jobs they may name.
+fn details(
+    engine: &Engine,
+    reason: &Reason,
+    is_known: impl Fn(JobId) -> bool,
+) -> Map<String, Value> {
     let detail = |(key, field): (&str, Field)| {
         let value = match field {
+            Field::Job(id) if !is_known(id) => return None,
             Field::Job(id) => id.get().into(),
             Field::Count(count) => count.into(),
             Field::Queue(queue) => engine.queue_name(queue).into(),
             Field::Time(time) => time.into(),
             Field::Text(text) => text.into(),
         };
-        (key.to_owned(), value)
+        Some((key.to_owned(), value))
     };
-    reason.fields().into_iter().map(detail).collect()
+    reason.fields().into_iter().filter_map(detail).collect()
 }
 
 impl Scheduler {
@@ -137,6 +143,44 @@ impl Scheduler {
         Ok((jobs, errors))
     }
 
+    /// The jobs that an answer to a sender may name.
+    pub(crate) fn known_to(&self, sender: Credentials) -> KnownJobs {
+        if sender.is_owner() || self.options.settings.job_visibility == JobVisibility::All {
+            KnownJobs::All
+        } else {
+            KnownJobs::OfSender(sender)
+        }
+    }
+
+    /// The jobs that an annotation of a job may name, which its user reads.
+    pub(crate) fn known_to_user_of(&self, id: JobId) -> KnownJobs {
+        match self.options.settings.job_visibility {
+            JobVisibility::All => KnownJobs::All,
+            JobVisibility::Own => KnownJobs::OfUserOf(id),
+        }
+    }
+
+    fn is_known(&self, known: KnownJobs, id: JobId) -> bool {
+        let userid = |id: &JobId| self.allocs.get(id).map(|call| call.userid);
+        match known {
+            KnownJobs::All => true,
+            KnownJobs::OfSender(sender) => {
+                let userid = userid(&id).flatten();
+                userid.is_some_and(|userid| sender.may_act_for(userid))
+            }
+            KnownJobs::OfUserOf(own) => userid(&id).is_some_and(|user| Some(user) == userid(&own)),
+        }
+    }
+
+    /// A job as a reader sees it.
+    pub(crate) fn job_name(&self, known: KnownJobs, id: JobId) -> String {
+        if self.is_known(known, id) {
+            id.to_string()
+        } else {
+            HIDDEN_JOB.to_owned()
+        }
+    }
+
     fn explain(
         &mut self,
         request: JobsRequest,
@@ -151,9 +195,25 @@ impl Scheduler {
         let estimates = self.near_estimates(&ids, &reasons, now);
         let band = self.accuracy.band();
         let jobs = ids.into_iter().zip(reasons).zip(estimates);
+        let known = self.known_to(sender);
         let jobs = jobs.map(|((id, reason), estimate)| {
             let start = self.start_estimate(id, now, estimate, band);
-            self.explanation(id, reason.as_ref(), now, start)
+            let name = |id| self.job_name(known, id);
+            let (kind, sentence, details) = match (&self.engine, &reason) {
+                (Some(engine), Some(reason)) => (
+                    reason.kind().to_owned(),
+                    reason.sentence(now, &name),
+                    details(engine, reason, |id| self.is_known(known, id)),
+                ),
+                _ => ("unknown".to_owned(), String::new(), Map::new()),
+            };
+            Explanation {
+                id,
+                kind: kind.into(),
+                reason: sentence.into(),
+                details,
+                start,
+            }
         });
         Ok(ExplainResponse {
             jobs: jobs.collect(),
@@ -166,31 +226,6 @@ impl Scheduler {
         match &mut self.engine {
             Some(engine) => engine.explain_each(ids, now),
             None => vec![None; ids.len()],
-        }
-    }
-
-    /// Why a job is pending, as the answer has it.
-    fn explanation(
-        &self,
-        id: JobId,
-        reason: Option<&Reason>,
-        now: f64,
-        start: StartEstimate,
-    ) -> Explanation<'static> {
-        let (kind, sentence, details) = match (&self.engine, reason) {
-            (Some(engine), Some(reason)) => (
-                reason.kind().to_owned(),
-                reason.sentence(now, &job_name),
-                details(engine, reason),
-            ),
-            _ => ("unknown".to_owned(), String::new(), Map::new()),
-        };
-        Explanation {
-            id,
-            kind: kind.into(),
-            reason: sentence.into(),
-            details,
-            start,
         }
     }
 

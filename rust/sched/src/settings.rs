@@ -12,7 +12,28 @@ use serde_json::{Map, Value};
 /// configuration.
 const SETTINGS_JSON: &str = include_str!("settings.json");
 
-/// The table `penstock.scheduler` of the configuration, without the keys that choose a scheduler.
+/// The jobs that answers to a guest name: those that the guest can list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobVisibility {
+    /// The guest's own jobs.
+    Own,
+    /// The jobs of all users.
+    All,
+}
+
+impl FromStr for JobVisibility {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "own" => Ok(Self::Own),
+            "all" => Ok(Self::All),
+            _ => Err("expected own or all"),
+        }
+    }
+}
+
+/// The table `penstock.scheduler` of the configuration, without the keys that choose a scheduler, and `access.job-visibility`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The order in which jobs start.
@@ -25,6 +46,8 @@ pub struct Settings {
     pub max_annotated_jobs: usize,
     /// Queues with options of their own; the others share one order, without limits.
     pub queues: BTreeMap<String, QueueOptions>,
+    /// The jobs that answers to a guest name.
+    pub job_visibility: JobVisibility,
 }
 
 impl Default for Settings {
@@ -57,6 +80,7 @@ impl Settings {
             overlong: word("overlong", value("overlong"))?,
             max_annotated_jobs: count("annotate", value("annotate"))?,
             queues: queues(value("queues"))?,
+            job_visibility: word("job-visibility", value("job-visibility"))?,
         })
     }
 
@@ -219,6 +243,7 @@ mod tests {
         choices.extend(Overlong::ALL.map(|overlong| json!({"overlong": overlong.name()})));
         choices
             .extend(Order::ALL.map(|order| json!({"queues": {"NAME": {"order": order.name()}}})));
+        choices.extend(["own", "all"].map(|jobs| json!({"job-visibility": jobs})));
         let declared: Value = serde_json::from_str(SETTINGS_JSON).unwrap();
         assert_eq!(declared["choices"], Value::Array(choices));
     }
@@ -235,6 +260,7 @@ mod tests {
             overlong: _,
             max_annotated_jobs: _,
             queues,
+            job_visibility: _,
         } = settings;
         let QueueOptions {
             group,
@@ -268,6 +294,7 @@ mod tests {
             (r#"{"selection":""}"#, "selection: "),
             (r#"{"overlong":"kill"}"#, "overlong: "),
             (r#"{"annotate":-1}"#, "annotate: expected a whole number"),
+            (r#"{"job-visibility":"some"}"#, "job-visibility: expected"),
             (r#"{"other":1}"#, "unknown key `other`"),
             (
                 r#"{"queues":{"a":{"max-jobs":-2}}}"#,

@@ -76,6 +76,8 @@ fn the_first_jobs_are_annotated_with_changes_only() {
     let idle = Bench::ready(None, &[]);
     assert_eq!(idle.scheduler.deadline(), None, "no pending jobs");
     let mut bench = busy(3);
+    let settings = json!({"job-visibility": "all"});
+    owner(&mut bench, "sched.config-reload", &settings);
     assert_eq!(bench.scheduler.deadline(), Some(0.0), "at once");
     let annotations = annotate(&mut bench, 1000.0);
     let ids: Vec<u64> = annotations.iter().map(|(id, _)| *id).collect();
@@ -546,6 +548,40 @@ fn a_guest_may_query_its_own_jobs_only() {
             "{topic}"
         );
     }
+}
+
+#[test]
+fn answers_to_a_guest_name_no_job_that_it_cannot_list() {
+    let mut bench = busy(2);
+    alloc(&mut bench, 5, 2, 103);
+    let before = |text: &Value| {
+        let text = text.as_str().unwrap();
+        let (_, before) = text.rsplit_once("; ").unwrap();
+        before.to_owned()
+    };
+    let reasons = |annotations: Vec<(u64, Value)>| -> Vec<String> {
+        let later = annotations.iter().filter(|(id, _)| *id > 3);
+        later
+            .map(|(_, annotations)| before(&annotations["reason_pending"]))
+            .collect()
+    };
+    let (hidden, named) = ("another user's job is before it", "ƒ4 is before it");
+    // Job 3 is before job 4 of another user, and before job 5 of the same one.
+    assert_eq!(reasons(annotate(&mut bench, 1000.0)), [hidden, named]);
+    let explain = |bench: &mut Bench, id: u64, userid: u32, rolemask: u32| {
+        let request = request_as(bench, "sched.explain", &json!({"id": id}), userid, rolemask);
+        let job = body(&request)["jobs"][0].clone();
+        (before(&job["reason"]), job["details"]["behind"].clone())
+    };
+    let hidden_job = (hidden.to_owned(), Value::Null);
+    let named_job = (named.to_owned(), json!(3));
+    assert_eq!(explain(&mut bench, 4, 104, GUEST), hidden_job);
+    assert_eq!(explain(&mut bench, 5, 103, GUEST), named_job);
+    assert_eq!(explain(&mut bench, 4, 0, OWNER), named_job);
+    let settings = json!({"job-visibility": "all"});
+    owner(&mut bench, "sched.config-reload", &settings);
+    assert_eq!(explain(&mut bench, 4, 104, GUEST), named_job);
+    assert_eq!(reasons(annotate(&mut bench, 1001.0)), [named]);
 }
 
 #[test]
