@@ -129,6 +129,7 @@ __all__ = [
     "return_memory",
     "service_roles",
     "store_bytes_by_user",
+    "tasks_by_node",
     "topic",
     "vacuum_store",
     "validate_constraint",
@@ -1088,6 +1089,7 @@ class TaskPlacement:
     def gpus(self) -> IDset: ...
 
 def lay_out(text: str, resources: ResourceSet) -> list[TaskPlacement]: ...
+def tasks_by_node(text: str, resources: ResourceSet) -> list[int]: ...
 
 # --- manager.rs ---
 

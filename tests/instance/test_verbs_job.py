@@ -150,7 +150,8 @@ def test_task_maps_have_several_forms(sim):
     forms = {form: sim.lines("taskmap", "--to", form, job) for form in ("raw", "pmi")}
     nodes = [int(line.split(": ")[1]) for line in sim.lines("taskmap", "--to=multiline", job)]
     assert len(nodes) == 5
-    assert sim.lines("taskmap", job) == [json.dumps(taskmap(nodes), separators=(",", ":"))]
+    counts = [nodes.count(node) for node in range(max(nodes) + 1)]
+    assert sim.lines("taskmap", job) == [json.dumps(taskmap(counts), separators=(",", ":"))]
     of_first = [str(task) for task, node in enumerate(nodes) if node == 0]
     assert sim.lines("taskmap", "--taskids", "0", job) == ["0-1"] == forms["raw"][0].split(";")[:1]
     assert sim.lines("taskmap", "--ntasks", "0", job) == [str(len(of_first))]
@@ -167,18 +168,30 @@ def test_task_maps_have_several_forms(sim):
     assert "has ended without resources" in sim.penstock("taskmap", denied).stderr
 
 
+def test_the_map_of_very_many_tasks_is_made_of_ranges(sim):
+    option = f'per-resource={{"type":"node","count":{2**26}}}'
+    job = submit(sim, "-t1h", "-o", option)
+    last = 2**26 - 1
+    assert sim.lines("taskmap", job) == [f"[[0,1,{2**26},1]]"]
+    assert sim.lines("taskmap", "--to=raw", job) == [f"0-{last}"]
+    assert sim.lines("taskmap", "--taskids=0", job) == [f"0-{last}"]
+    assert sim.lines("taskmap", "--ntasks=0", job) == [str(2**26)]
+    assert sim.lines("taskmap", f"--nodeid={last}", job) == ["0"]
+    assert sim.penstock("taskmap", f"--nodeid={2**26}", job).returncode == 1
+
+
 @pytest.mark.parametrize(
-    ("nodes", "blocks"),
+    ("counts", "blocks"),
     [
-        ([0], [[0, 1, 1, 1]]),
-        ([0, 1, 2], [[0, 3, 1, 1]]),
-        ([0, 0, 1, 1, 2], [[0, 2, 2, 1], [2, 1, 1, 1]]),
-        ([0, 1, 0, 1], [[0, 2, 1, 1], [0, 2, 1, 1]]),
-        ([0, 2], [[0, 1, 1, 1], [2, 1, 1, 1]]),
+        ([1], [[0, 1, 1, 1]]),
+        ([1, 1, 1], [[0, 3, 1, 1]]),
+        ([2, 2, 1], [[0, 2, 2, 1], [2, 1, 1, 1]]),
+        ([1, 0, 1], [[0, 1, 1, 1], [2, 1, 1, 1]]),
+        ([0, 3, 3, 0], [[1, 2, 3, 1]]),
     ],
 )
-def test_blocks_of_a_task_map(nodes, blocks):
-    assert taskmap(nodes) == blocks
+def test_blocks_of_a_task_map(counts, blocks):
+    assert taskmap(counts) == blocks
 
 
 # --- timeleft

@@ -6,10 +6,11 @@ import json
 import os
 import re
 from argparse import ArgumentTypeError
-from itertools import groupby
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import IDset, ResourceSet, fluid_parse, job_state, lay_out, topic
+from penstock._core import ResourceSet, fluid_parse, job_state, tasks_by_node, topic
 from penstock.cli.arguments import key_value, seconds
 from penstock.cli.eventlog import has_context
 from penstock.cli.ids import JobIds, OneJobId
@@ -165,61 +166,78 @@ def _taskmap(args: argparse.Namespace) -> int:
             if not any(event["name"] == "alloc" for event in events):
                 raise NotFoundError(f"{id_text(args.id)} has ended without resources")
         found = client.lookup(args.id, "jobspec", "R")
-    tasks = lay_out(found["jobspec"], ResourceSet(found["R"]))
-    nodes = [task.node_index for task in tasks]
+    resources = ResourceSet(found["R"])
+    counts = tasks_by_node(found["jobspec"], resources)
+    if not any(counts):
+        raise NotFoundError(f"{id_text(args.id)} has no tasks")
     if args.nodeid is not None:
-        print(_item(nodes, args.nodeid))
+        print(_node_of(args.nodeid, counts))
     elif args.hostname is not None:
-        print(safe(_item([task.host for task in tasks], args.hostname)))
+        hosts = [node.host for node in resources.nodes()]
+        print(safe(hosts[_node_of(args.hostname, counts)]))
     elif args.taskids is not None or args.ntasks is not None:
         wanted = args.ntasks if args.taskids is None else args.taskids
-        ranks = [task for task, node in enumerate(nodes) if node == wanted]
-        if not ranks:
-            raise NotFoundError(f"no task runs on node {wanted}: expected 0 to {max(nodes)}")
-        print(len(ranks) if args.taskids is None else IDset(ranks))
+        ranks = _ranks_by_node(counts)
+        if not 0 <= wanted < len(ranks) or not ranks[wanted]:
+            raise NotFoundError(f"no task runs on node {wanted}: expected 0 to {len(ranks) - 1}")
+        print(len(ranks[wanted]) if args.taskids is None else _set_text(ranks[wanted]))
+    elif args.to == "multiline":
+        # A job can have millions of tasks.
+        for node, tasks in enumerate(_ranks_by_node(counts)):
+            for task in tasks:
+                print(f"{task}: {node}")
     else:
-        print(_map_text(nodes, args.to))
+        print(_map_text(counts, args.to))
     return 0
 
 
-def _item(values: Sequence[Any], task: int) -> Any:
-    if not 0 <= task < len(values):
-        raise NotFoundError(f"no task {task}: expected 0 to {len(values) - 1}")
-    return values[task]
+def _ranks_by_node(counts: Sequence[int]) -> list[range]:
+    """The ranks of the tasks on each node, up to the last node with tasks."""
+    ends = list(accumulate(counts))
+    ranks = [range(end - count, end) for count, end in zip(counts, ends, strict=True)]
+    while ranks and not ranks[-1]:
+        ranks.pop()
+    return ranks
 
 
-def _map_text(nodes: list[int], form: str | None) -> str:
-    if form == "multiline":
-        return "\n".join(f"{task}: {node}" for task, node in enumerate(nodes))
+def _node_of(task: int, counts: Sequence[int]) -> int:
+    ends = list(accumulate(counts))
+    if not 0 <= task < ends[-1]:
+        raise NotFoundError(f"no task {task}: expected 0 to {ends[-1] - 1}")
+    return bisect_right(ends, task)
+
+
+def _set_text(ranks: range) -> str:
+    if len(ranks) > 1:
+        return f"{ranks[0]}-{ranks[-1]}"
+    return "".join(map(str, ranks))
+
+
+def _map_text(counts: Sequence[int], form: str | None) -> str:
     if form == "raw":
-        by_node = [
-            [task for task, node in enumerate(nodes) if node == wanted]
-            for wanted in range(max(nodes) + 1)
-        ]
-        return ";".join(str(IDset(ranks)) for ranks in by_node)
-    blocks = taskmap(nodes)
+        return ";".join(_set_text(ranks) for ranks in _ranks_by_node(counts))
+    blocks = taskmap(counts)
     if form == "pmi":
         vector = [f"({first},{count},{per})" for first, count, per, _ in blocks]
         return f"(vector,{','.join(vector)})"
     return json.dumps(blocks, separators=(",", ":"))
 
 
-def taskmap(nodes: Sequence[int]) -> list[list[int]]:
+def taskmap(counts: Sequence[int]) -> list[list[int]]:
     """The blocks of a task map (RFC 34): first node, number of nodes, tasks of each, repetitions.
 
     Args:
-        nodes: the node of each task, by task rank.
+        counts: the number of tasks on each node. Ranks ascend from node to node.
 
-    >>> taskmap([0, 0, 1, 1, 2])
+    >>> taskmap([2, 2, 1])
     [[0, 2, 2, 1], [2, 1, 1, 1]]
     """
     blocks: list[list[int]] = []
-    for node, tasks in groupby(nodes):
-        count = len(list(tasks))
+    for node, count in enumerate(counts):
         last = blocks[-1] if blocks else None
         if last and last[0] + last[1] == node and last[2] == count:
             last[1] += 1
-        else:
+        elif count:
             blocks.append([node, 1, count, 1])
     return blocks
 

@@ -1,4 +1,4 @@
-//! `lay_out`: the placement of a job's tasks on its nodes.
+//! `lay_out` and `tasks_by_node`: the placement of a job's tasks on its nodes.
 
 use penstock_jobspec::{Layout, TaskPlacement};
 use pyo3::prelude::*;
@@ -59,7 +59,16 @@ fn lay_out(text: &str, resources: &Bound<'_, PyResourceSet>) -> PyResult<Vec<PyT
     Ok(layout.tasks().map(PyTaskPlacement).collect())
 }
 
+/// The number of tasks of a jobspec, given as its text, on each node of its R. Ranks ascend from node to node.
+#[pyfunction]
+fn tasks_by_node(text: &str, resources: &Bound<'_, PyResourceSet>) -> PyResult<Vec<u64>> {
+    let (spec, resources) = (jobspec(text)?, resources.get().snapshot());
+    let layout = Layout::new(&spec, &resources).map_err(raised)?;
+    Ok(layout.tasks_by_node().collect())
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyTaskPlacement>()?;
-    module.add_function(wrap_pyfunction!(lay_out, module)?)
+    module.add_function(wrap_pyfunction!(lay_out, module)?)?;
+    module.add_function(wrap_pyfunction!(tasks_by_node, module)?)
 }
