@@ -54,8 +54,10 @@ pub(crate) struct Submissions {
     complete: VecDeque<CompleteSubmission>,
     /// Rejected ones: the first id, and the jobs that are still to be removed.
     rejected: VecDeque<IdRange>,
-    /// The times of the monotonic clock when the complete ones began whose jobs are not durable yet.
+    /// The times of the monotonic clock when the complete ones began whose jobs are part of no commit yet.
     uncommitted: Vec<f64>,
+    /// The same of those whose commit is not durable yet.
+    committing: Vec<f64>,
     /// The durations of submissions until their jobs are durable.
     durations: Histogram,
 }
@@ -78,6 +80,7 @@ impl Default for Submissions {
             complete: VecDeque::new(),
             rejected: VecDeque::new(),
             uncommitted: Vec::new(),
+            committing: Vec::new(),
             durations: Histogram::of_work(),
         }
     }
@@ -89,9 +92,14 @@ impl Submissions {
         self.jobs_per_slice = jobs;
     }
 
-    /// Records that the jobs of all complete submissions are durable since this time of the monotonic clock.
+    /// Records that a commit with the jobs of all complete submissions has begun.
+    pub(crate) fn begin_commit(&mut self) {
+        self.committing.append(&mut self.uncommitted);
+    }
+
+    /// Records that the commits that have begun are durable since this time of the monotonic clock.
     pub(crate) fn record_commit(&mut self, monotonic: f64) {
-        for began in self.uncommitted.drain(..) {
+        for began in self.committing.drain(..) {
             self.durations.observe(monotonic - began);
         }
     }

@@ -238,6 +238,9 @@ impl Manager {
     pub fn begin_commit(&mut self) -> Result<Commit, penstock_store::Error> {
         self.exec.record_unsent(&mut self.cx);
         let commit = self.cx.begin_commit()?;
+        if commit != Commit::Unchanged {
+            self.submissions.begin_commit();
+        }
         for duration in self.cx.store().take_checkpoint_durations() {
             self.checkpoints.observe(duration.as_secs_f64());
         }
@@ -271,7 +274,8 @@ impl Manager {
         self.cx.monotonic = seconds;
     }
 
-    /// Records for the statistics that a [`commit`](Self::commit) has ended at this time of the monotonic clock.
+    /// Records for the statistics that a [`commit`](Self::commit), or the sync of one, has ended at this time of the monotonic
+    /// clock.
     pub fn record_commit(&mut self, monotonic: f64) {
         self.submissions.record_commit(monotonic);
     }

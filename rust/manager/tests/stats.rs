@@ -2,8 +2,10 @@
 
 mod common;
 
-use common::{Bench, body};
+use common::{Bench, OWNER, body, jobspec};
+use penstock_flux::role;
 use penstock_manager::Queue;
+use penstock_wire::Message;
 use serde_json::{Value, json};
 
 fn stats(bench: &mut Bench) -> Value {
@@ -142,4 +144,14 @@ fn the_duration_of_a_submission_is_that_of_the_monotonic_clock() {
     bench.manager.record_commit(100.25);
     assert_eq!(stats(&mut bench)["submissions"]["count"], 1);
     assert_eq!(stats(&mut bench)["submissions"]["sum"], 0.25);
+    // A submission that comes while the disk syncs an earlier commit.
+    let payload = json!({"jobspec": jobspec(&json!({}))}).to_string();
+    let mut request = Message::request("job-ingest.submit", &payload);
+    (request.userid, request.rolemask) = (OWNER, role::OWNER);
+    bench.manager.handle(&request, bench.now);
+    bench.manager.record_commit(100.5);
+    bench.manager.flush().unwrap();
+    assert_eq!(stats(&mut bench)["submissions"]["count"], 1);
+    bench.manager.record_commit(101.0);
+    assert_eq!(stats(&mut bench)["submissions"]["sum"], 1.25);
 }
