@@ -15,7 +15,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchmod, fchown, fstat, mkdirat, openat,
     symlinkat, unlinkat,
@@ -50,11 +49,14 @@ enum Task {
 }
 
 impl JobDirectories {
-    /// Starts the thread. `imp` is the program `penstock-imp`.
-    pub(super) fn start(remover: DirectoryRemover, imp: PathBuf) -> io::Result<Self> {
+    /// Starts the thread. `imp` is the program `penstock-imp`, and `event` is what [`event`](Self::event) returns.
+    pub(super) fn start(
+        remover: DirectoryRemover,
+        imp: PathBuf,
+        event: OwnedFd,
+    ) -> io::Result<Self> {
         let (queue, tasks) = channel();
         let (sender, results) = channel();
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let signal = event.try_clone()?;
         let accounts = Accounts {
             imp,
@@ -336,6 +338,8 @@ impl Tree<'_> {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
 
     fn file(path: &str, content: FileContent, permissions: u32) -> JobFile {
@@ -413,8 +417,9 @@ mod tests {
     #[test]
     fn a_directory_that_is_removed_before_it_is_made_does_not_stay() {
         let folder = tempfile::tempdir().expect("made");
-        let remover = DirectoryRemover::start().expect("started");
-        let directories = JobDirectories::start(remover, PathBuf::new()).expect("started");
+        let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("made");
+        let (remover, _failures) = DirectoryRemover::start(event()).expect("started");
+        let directories = JobDirectories::start(remover, PathBuf::new(), event()).expect("started");
         let path = folder.path().join("1");
         let wanted = directory(DirectoryOwner::Service, vec![regular("a/x")]);
         directories.make(path.clone(), wanted.clone());

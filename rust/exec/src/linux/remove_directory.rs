@@ -11,12 +11,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::{process, thread};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmod, fchmod, fchown, openat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmod, fchmod, fchown, fstat, openat};
 use rustix::fs::{renameat, rmdir, unlink, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
-
-use super::broker::log;
 
 /// Entries that one directory may take before the next one in the queue.
 const MAX_ENTRIES_PER_TURN: u64 = 1 << 18;
@@ -31,24 +29,39 @@ pub(super) struct DirectoryRemover {
     queue: Sender<Removal>,
 }
 
+/// The failure of a removal.
+#[derive(Debug)]
+pub(super) struct RemovalFailure {
+    /// The user whose job has the directory.
+    pub(super) user: u32,
+    /// A line for the log.
+    pub(super) text: String,
+}
+
 impl DirectoryRemover {
-    /// Starts the thread.
-    pub(super) fn start() -> io::Result<Self> {
+    /// Starts the thread. Returns its failures, too: `event` is readable when there are some.
+    pub(super) fn start(event: OwnedFd) -> io::Result<(Self, Receiver<RemovalFailure>)> {
         let (queue, removals) = channel();
         let again = queue.clone();
-        thread::Builder::new().spawn(move || run(&removals, &again))?;
-        Ok(Self { queue })
+        let (sender, failures) = channel();
+        thread::Builder::new().spawn(move || run(&removals, &again, &sender, &event))?;
+        Ok((Self { queue }, failures))
     }
 
-    /// Removes a directory, or a file or link of this name, after those that are in the queue. Links are not followed. A failure is
-    /// logged; the next service tries again.
+    /// Removes a directory, or a file or link of this name, after those that are in the queue. Links are not followed. After a
+    /// failure the next service tries again.
     pub(super) fn remove(&self, path: PathBuf) {
         // The thread ends with the process.
         let _ = self.queue.send(Removal::new(path));
     }
 }
 
-fn run(removals: &Receiver<Removal>, queue: &Sender<Removal>) {
+fn run(
+    removals: &Receiver<Removal>,
+    queue: &Sender<Removal>,
+    failures: &Sender<RemovalFailure>,
+    event: &OwnedFd,
+) {
     for mut removal in removals {
         match removal.take_turn(MAX_ENTRIES_PER_TURN) {
             Ok(Progress::Removed) => {}
@@ -56,8 +69,13 @@ fn run(removals: &Receiver<Removal>, queue: &Sender<Removal>) {
                 let _ = queue.send(removal);
             }
             Err(error) => {
-                let path = removal.path.display();
-                log(&format!("cannot remove directory `{path}`: {error}"));
+                let text = format!(
+                    "cannot remove directory `{}`: {error}",
+                    removal.path.display()
+                );
+                let user = removal.user.unwrap_or_else(|| geteuid().as_raw());
+                let _ = failures.send(RemovalFailure { user, text });
+                let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
             }
         }
     }
@@ -82,6 +100,8 @@ enum Entry {
 #[derive(Debug)]
 struct Removal {
     path: PathBuf,
+    /// The user to whom the directory belonged before the first turn.
+    user: Option<u32>,
     turns: u32,
     /// The number in the name of the next directory that is moved.
     next_name: u64,
@@ -97,6 +117,7 @@ impl Removal {
     fn new(path: PathBuf) -> Self {
         Self {
             path,
+            user: None,
             turns: 0,
             next_name: 0,
             first_error: None,
@@ -117,6 +138,9 @@ impl Removal {
             }
             Err(error) => return Err(error.into()),
         };
+        if self.user.is_none() {
+            self.user = fstat(&top).ok().map(|stat| stat.st_uid);
+        }
         // No process of a guest can add entries here any longer, only in directories below that it has open.
         let _ = fchown(&top, Some(geteuid()), Some(getegid()));
         self.budget = max_entries;

@@ -9,11 +9,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use std::{env, mem};
 
 use penstock_idset::IdSet;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Mode;
 use rustix::process::{Pid, PidfdFlags, geteuid, getrlimit, pidfd_open, umask};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -24,7 +25,7 @@ use super::empty_files::EmptyFiles;
 use super::job_directories::JobDirectories;
 use super::output_directories::OutputDirectories;
 use super::output_usage::OutputCount;
-use super::remove_directory::DirectoryRemover;
+use super::remove_directory::{DirectoryRemover, RemovalFailure};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::log::LogContents;
@@ -162,7 +163,10 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let failed = |error: io::Error| Error::system("the service failed", &error);
     let settings = settings(&options).map_err(failed)?;
     let mut service = Service::new(settings, journal);
-    let remover = DirectoryRemover::start().map_err(failed)?;
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| failed(errno.into()))?;
+    let removals = event.try_clone().map_err(failed)?;
+    let (remover, removal_failures) = DirectoryRemover::start(removals).map_err(failed)?;
     if geteuid().is_root() {
         remove_old_job_directories(&options.job_directories, &service, &remover);
     }
@@ -178,9 +182,11 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
         job_directories: JobDirectories::start(
             remover.clone(),
             options.reaper.with_file_name("penstock-imp"),
+            event,
         )
         .map_err(failed)?,
         remover,
+        removal_failures,
         outputs,
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
@@ -312,6 +318,7 @@ struct EventLoop {
     outputs: OutputDirectories,
     empty_files: EmptyFiles,
     remover: DirectoryRemover,
+    removal_failures: Receiver<RemovalFailure>,
     job_directories: JobDirectories,
     directory: Directory,
     log: File,
@@ -450,12 +457,15 @@ impl EventLoop {
         let mut ready = fds.iter().map(|fd| fd.revents().intersects(ready));
         let is_broker_ready = self.broker.is_some() && ready.next() == Some(true);
         let is_reaper_ready = self.reaper.is_some() && ready.next() == Some(true);
-        let is_directory_made = ready.next() == Some(true);
+        let is_directory_ready = ready.next() == Some(true);
         let has_reaper_ended = ready.any(|is_ready| is_ready);
         drop(fds);
-        if is_directory_made {
+        if is_directory_ready {
             for (job, result) in self.job_directories.take_results() {
                 service.finish_job_directory(job, result);
+            }
+            for failure in self.removal_failures.try_iter() {
+                service.log_user(failure.user, &failure.text);
             }
         }
         if has_reaper_ended {

@@ -154,7 +154,7 @@ impl Service {
             Ending::Terminating(at) if now >= at => self.kill_job(id, now),
             Ending::Killed(at) if now >= at && !job.is_idle() => {
                 let text = format!("job {id}: a process has not ended by SIGKILL: trying again");
-                self.effects.push(Effect::Log(text));
+                self.log_job(id, &text);
                 self.kill_job(id, now);
             }
             _ => {}

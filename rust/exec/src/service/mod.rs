@@ -56,6 +56,7 @@
 //! | standard input and terminal windows | `input` |
 //! | texts about tasks that could not start | `start_failure` |
 //! | the end of a service of no use | `idle_end` |
+//! | lines of the log about the jobs of users, and their limit | `user_log` |
 
 mod effect;
 mod ending;
@@ -88,6 +89,7 @@ mod start_failure;
 mod state;
 mod time_limit;
 mod timers;
+mod user_log;
 
 use std::collections::BTreeMap;
 use std::{io, mem};
@@ -114,6 +116,7 @@ pub use plan::{TaskContext, job_directory, retained_file};
 pub use pmi_server::{PMI_ABORT_EXIT_CODE, PMI_SERVER_RANK, PMI_VIOLATION_EXIT_CODE, pmi_socket};
 pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};
+pub use user_log::{MAX_USER_LINES, USER_LINES_PERIOD_S};
 
 /// The greatest number of jobs in one kill request: the reaper searches all of its children once for each request, and
 /// walks over the processes of all of its jobs as long as one of them forks.
@@ -156,8 +159,12 @@ impl Service {
 
     /// When [`advance`](Self::advance) has something to do next, in seconds since the epoch.
     pub fn deadline(&self) -> Option<f64> {
-        let deadlines = self.timers.next().into_iter().chain(self.writer.retry_at());
-        deadlines.min_by(f64::total_cmp)
+        let deadlines = [
+            self.timers.next(),
+            self.writer.retry_at(),
+            self.user_log.deadline(),
+        ];
+        deadlines.into_iter().flatten().min_by(f64::total_cmp)
     }
 
     /// Handles a message of the broker.
@@ -311,6 +318,7 @@ impl Service {
     /// Handles the time.
     pub fn advance(&mut self, now: f64) {
         self.follow_clock(now);
+        self.end_log_periods(now);
         if self.writer.end_delay(now) {
             // The starts that wait are attempted again.
             self.changed.extend(self.jobs.keys());

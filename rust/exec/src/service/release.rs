@@ -217,6 +217,7 @@ impl Service {
             return;
         }
         let mut ended = Vec::new();
+        let mut unclaimed = Vec::new();
         for (id, job) in &mut self.jobs {
             if job.is_left_over() {
                 ended.push(*id);
@@ -229,9 +230,12 @@ impl Service {
                 }
                 self.changed.insert(*id);
             } else if job.outstanding_start.is_none() {
-                let text = format!("job {id} runs here, but the instance does not ask for it");
-                self.effects.push(Effect::Log(text));
+                unclaimed.push(*id);
             }
+        }
+        for id in unclaimed {
+            let text = format!("job {id} runs here, but the instance does not ask for it");
+            self.log_job(id, &text);
         }
         self.forget(ended);
     }

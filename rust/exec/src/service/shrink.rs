@@ -8,7 +8,6 @@ use penstock_flux::RequestError;
 use penstock_flux::exec::ShrinkRequest;
 use penstock_wire::Message;
 
-use super::effect::Effect;
 use super::ending::KILL_RETRY_INTERVAL_S;
 use super::job::{Shrink, TaskState};
 use super::journal::Record;
@@ -114,7 +113,7 @@ impl Service {
             let text = format!(
                 "job {id}: a process on a released node has not ended by SIGKILL: trying again"
             );
-            self.effects.push(Effect::Log(text));
+            self.log_job(id, &text);
         }
         if !to_terminate.is_empty() {
             self.terminate_tasks(id, |task| to_terminate.contains(&task));

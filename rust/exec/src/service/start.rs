@@ -52,8 +52,7 @@ impl Service {
         if job.outstanding_start.is_some() && !is_released {
             // RFC 32 allows one outstanding request for a job: a second one gets no response.
             let text = format!("job {id} is running already: start request ignored");
-            self.effects.push(Effect::Log(text));
-            return;
+            return self.log_job(id, &text);
         }
         let attachment = match (start.reattach, is_this_journal) {
             (false, _) => Attachment::New,

@@ -15,6 +15,7 @@ use super::output_usage::OutputUsage;
 use super::parsed_jobspec::JobspecCache;
 use super::plan::TaskContext;
 use super::timers::Timers;
+use super::user_log::UserLog;
 use crate::protocol::{Request, TaskSpec};
 use crate::types::{BootId, JobId};
 
@@ -135,6 +136,7 @@ pub struct Service {
     pub(super) effects: Vec<Effect>,
     pub(super) failure: Option<Failure>,
     pub(super) own_end: OwnEnd,
+    pub(super) user_log: UserLog,
 }
 
 /// The progress of the end of a service that is of no use.
@@ -190,6 +192,7 @@ impl Service {
             effects: Vec::new(),
             failure: None,
             own_end: OwnEnd::None,
+            user_log: UserLog::default(),
         }
     }
 

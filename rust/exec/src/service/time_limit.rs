@@ -81,6 +81,7 @@ impl Service {
     fn set_back(&mut self, step: f64) {
         self.writer.set_back(step);
         self.output_usage.set_back(step);
+        self.user_log.set_back(step);
         if let Acknowledgement::Scheduled(at) = &mut self.acknowledgement {
             *at -= step;
         }

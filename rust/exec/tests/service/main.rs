@@ -27,3 +27,4 @@ mod signals;
 mod start;
 mod time_limit;
 mod usage;
+mod user_log;
