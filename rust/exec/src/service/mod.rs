@@ -54,10 +54,12 @@
 //! | retained output and its limit | `output`, `followers` |
 //! | limits of retained output of a guest and of all | `output_quota`, `output_usage` |
 //! | standard input and terminal windows | `input` |
+//! | shares of guests in the descriptors of the reaper | `descriptors` |
 //! | texts about tasks that could not start | `start_failure` |
 //! | the end of a service of no use | `idle_end` |
 //! | lines of the log about the jobs of users, and their limit | `user_log` |
 
+mod descriptors;
 mod effect;
 mod ending;
 mod followers;

@@ -416,10 +416,12 @@ impl Service {
         self.request(Request::ReserveOutput(reserve));
     }
 
-    /// The number of jobs that wait for space for their output or for a count before they start.
+    /// The number of jobs that wait for space for their output, for a count or for descriptors before they start.
     pub(super) fn held_starts(&self) -> usize {
-        let waiting = self.output_usage.waiting.iter();
+        let waiting = self.output_usage.waiting.iter().copied();
+        let waiting: BTreeSet<_> = waiting.chain(self.descriptors.waiting()).collect();
         waiting
+            .iter()
             .filter(|id| self.jobs.get(id).is_some_and(Job::is_start_held))
             .count()
     }

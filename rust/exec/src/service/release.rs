@@ -150,8 +150,10 @@ impl Service {
                 self.effects.push(Effect::MeasureOutput(id));
             }
             let directory = job.directory.or(guest);
+            let user = job.guest;
             self.effects
                 .extend(directory.map(|owner| Effect::RemoveJobDirectory(id, owner)));
+            self.free_descriptors(id, user);
             self.stop_pmix_server(id);
             self.released.push(id);
             self.followers.record_job_end(id);
@@ -186,6 +188,7 @@ impl Service {
             let Some(job) = self.jobs.remove(&id) else {
                 continue;
             };
+            self.free_descriptors(id, job.guest);
             self.remove_pmix_directory(id, &job);
             self.output_usage.record_forgotten(id, &job);
             let has_pmi_server = job.pmi_process.is_some();

@@ -63,8 +63,10 @@ impl Service {
             let note = format!("the job starts when there is space: {note}");
             job.warn(id, "exec", note, HELD_SEVERITY, &mut self.messages);
         }
+        let guest = job.guest;
         self.timers.add(at, id);
         self.output_usage.waiting.insert(id);
+        self.free_descriptors(id, guest);
         self.forgotten.push(id);
         true
     }
@@ -108,7 +110,7 @@ impl Service {
         if !has_room {
             self.output_usage.waiting.insert(id);
         }
-        has_room
+        has_room && self.take_descriptors(id)
     }
 }
 

@@ -153,6 +153,7 @@ impl Service {
                 complete_note(job, &plan);
                 job.directory = plan.directory.as_ref().map(|directory| directory.owner);
                 job.plan = Some(plan);
+                self.count_descriptors(id);
             }
             Err(note) => job.plan_error = Some(note),
         }
@@ -165,8 +166,9 @@ impl Service {
             return;
         };
         let Some(start) = &mut job.outstanding_start else {
+            let guest = job.guest;
             self.jobs.remove(&id);
-            return;
+            return self.free_descriptors(id, guest);
         };
         if start.attachment == Attachment::ReattachByJournal && is_reaper_ready {
             start.attachment = Attachment::Restart;
@@ -183,15 +185,21 @@ impl Service {
         if job.is_failing() {
             job.send_exception(id, &mut self.messages);
             job.answer_release(id, &mut self.messages);
+            let guest = job.guest;
             self.stop_pmix_server(id);
             self.followers.record_job_start(id, &mut self.effects);
             self.followers.record_job_end(id);
             self.output_usage.remove(id);
             self.jobs.remove(&id);
+            self.free_descriptors(id, guest);
             return;
         }
         let is_ready = job.plan.is_some() && is_reaper_ready && !job.is_intent_pending;
-        if is_ready && !self.writer.is_blocked() && self.check_output_room(id) {
+        if is_ready
+            && !self.writer.is_blocked()
+            && self.check_output_room(id)
+            && self.take_descriptors(id)
+        {
             self.record_intent(id);
         }
     }

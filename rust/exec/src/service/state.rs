@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_flux::{Matchtags, topic};
 use penstock_wire::Message;
 
+use super::descriptors::Descriptors;
 use super::effect::Effect;
 use super::followers::Followers;
 use super::guests::GuestSettings;
@@ -137,6 +138,7 @@ pub struct Service {
     pub(super) failure: Option<Failure>,
     pub(super) own_end: OwnEnd,
     pub(super) user_log: UserLog,
+    pub(super) descriptors: Descriptors,
 }
 
 /// The progress of the end of a service that is of no use.
@@ -193,6 +195,7 @@ impl Service {
             failure: None,
             own_end: OwnEnd::None,
             user_log: UserLog::default(),
+            descriptors: Descriptors::default(),
         }
     }
 

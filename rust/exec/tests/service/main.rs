@@ -9,6 +9,7 @@ mod world;
 
 mod clock;
 mod crashes;
+mod descriptors;
 mod directory;
 mod hostile;
 mod idle_end;

@@ -1,0 +1,183 @@
+//! The descriptors of the reaper: its ends of the pipes and terminals of tasks. Guests share what it may have.
+//!
+//! A guest's jobs have no more of them than are left free: half if no other user has some, a third each of two, and so on. So
+//! the first job of another user finds some, and no task has to end for it. A job that would exceed the share is held until
+//! others have ended. The owner has no share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::guests::Admitted;
+use super::job::Job;
+use super::output_quota::HELD_SEVERITY;
+use super::state::Service;
+use crate::protocol::{Input, Output, Relay, TaskSpec};
+use crate::types::JobId;
+
+/// The descriptors that the reaper has in any case: connections, files, cgroups.
+const OTHER_DESCRIPTORS: u64 = 128;
+/// Those of a terminal.
+const TERMINAL_DESCRIPTORS: u64 = 4;
+/// Those of a stream that is copied to a file.
+const COPY_DESCRIPTORS: u64 = 2;
+
+/// The user of a job: `None` for the owner.
+type User = Option<u32>;
+
+/// The descriptors of jobs that were started, and the jobs that wait for some.
+#[derive(Debug, Default)]
+pub(super) struct Descriptors {
+    jobs: BTreeMap<JobId, (User, u64)>,
+    users: BTreeMap<User, u64>,
+    total: u64,
+    /// By guest.
+    waiting: BTreeMap<u32, BTreeSet<JobId>>,
+}
+
+impl Descriptors {
+    /// Counts those of a job that was started.
+    pub(super) fn add(&mut self, id: JobId, user: User, count: u64) {
+        self.remove(id);
+        if count > 0 {
+            self.jobs.insert(id, (user, count));
+            *self.users.entry(user).or_default() += count;
+            self.total += count;
+        }
+    }
+
+    /// Ends the use of a job.
+    fn remove(&mut self, id: JobId) {
+        if let Some((user, count)) = self.jobs.remove(&id) {
+            self.total -= count;
+            if let Some(used) = self.users.get_mut(&user) {
+                *used -= count;
+                if *used == 0 {
+                    self.users.remove(&user);
+                }
+            }
+        }
+    }
+
+    /// Ends the wait of a job. Returns whether it has waited.
+    fn end_wait(&mut self, id: JobId, guest: u32) -> bool {
+        let Some(jobs) = self.waiting.get_mut(&guest) else {
+            return false;
+        };
+        let has_waited = jobs.remove(&id);
+        if jobs.is_empty() {
+            self.waiting.remove(&guest);
+        }
+        has_waited
+    }
+
+    /// Whether a guest may have so many more. One that has none may have more than the share: a job of many tasks.
+    fn has_room(&self, guest: u32, count: u64, limit: u64) -> bool {
+        let used = self.users.get(&Some(guest)).copied().unwrap_or(0);
+        let free = limit.saturating_sub(self.total);
+        let left = free.saturating_sub(count);
+        count <= free && (used == 0 || used + count <= left)
+    }
+
+    /// The first job of each guest that waits.
+    fn first_waiting(&self) -> impl Iterator<Item = JobId> {
+        self.waiting
+            .values()
+            .filter_map(|jobs| jobs.first().copied())
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = JobId> {
+        self.waiting.values().flatten().copied()
+    }
+}
+
+impl Service {
+    /// Takes the descriptors of a job that is ready to start. If it has to wait for some, it is looked at again when another
+    /// job has ended.
+    pub(super) fn take_descriptors(&mut self, id: JobId) -> bool {
+        let limit = self.descriptor_limit();
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let (count, guest) = (job.descriptors(), job.guest.map(Admitted::uid));
+        let descriptors = &mut self.descriptors;
+        if let Some(guest) = guest
+            && count > 0
+            && !descriptors.jobs.contains_key(&id)
+            && !descriptors.has_room(guest, count, limit)
+        {
+            if count > limit {
+                let note = format!(
+                    "the tasks need {count} descriptors of the execution service, which has {limit}: send their output to \
+                     files with `--output`, or start fewer"
+                );
+                job.fail("exec", note);
+                self.changed.insert(id);
+                return false;
+            }
+            if descriptors.waiting.entry(guest).or_default().insert(id) {
+                let note = "the job starts when others have ended: its tasks need descriptors of the execution service";
+                job.warn(id, "exec", note.into(), HELD_SEVERITY, &mut self.messages);
+            }
+            return false;
+        }
+        descriptors.add(id, guest, count);
+        if guest.is_some_and(|guest| descriptors.end_wait(id, guest)) {
+            self.changed.extend(descriptors.first_waiting());
+        }
+        true
+    }
+
+    /// Counts the descriptors of a job that an earlier service has started.
+    pub(super) fn count_descriptors(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get(&id)
+            && job.intent.is_some()
+        {
+            let guest = job.guest.map(Admitted::uid);
+            self.descriptors.add(id, guest, job.descriptors());
+        }
+    }
+
+    /// Frees the descriptors of a job that has no process: others may start.
+    pub(super) fn free_descriptors(&mut self, id: JobId, guest: Option<Admitted>) {
+        self.descriptors.remove(id);
+        if let Some(guest) = guest {
+            self.descriptors.end_wait(id, guest.uid());
+        }
+        self.changed.extend(self.descriptors.first_waiting());
+    }
+
+    /// The descriptors that the reaper may have for tasks.
+    fn descriptor_limit(&self) -> u64 {
+        let limits = &self.settings.task_context.hard_limits;
+        let hard = limits.get(&libc::RLIMIT_NOFILE).copied();
+        hard.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS)
+    }
+}
+
+impl Job {
+    /// The descriptors that the reaper has for its tasks.
+    fn descriptors(&self) -> u64 {
+        let specs = self.plan.iter().flat_map(|plan| &plan.specs);
+        specs.map(descriptors).sum()
+    }
+}
+
+/// The descriptors that the reaper has for a task.
+fn descriptors(spec: &TaskSpec) -> u64 {
+    let (labels_stdout, labels_stderr) = match spec.relay {
+        Relay::Terminal(_) => return TERMINAL_DESCRIPTORS,
+        Relay::Labels { stdout, stderr, .. } => (stdout, stderr),
+        Relay::None => (false, false),
+    };
+    let is_file = |output: &Output| matches!(output, Output::Append(_) | Output::Truncate(_));
+    // Retained output of guests passes through the reaper.
+    let is_retained = |output, is_named: Option<bool>| is_named == Some(false) && is_file(output);
+    let guest = spec.guest;
+    let stdout = is_retained(&spec.stdout, guest.map(|guest| guest.names_stdout));
+    let stderr = is_retained(&spec.stderr, guest.map(|guest| guest.names_stderr));
+    let copies = [
+        labels_stdout || stdout,
+        labels_stderr && spec.stderr != Output::SameAsStdout || stderr,
+    ];
+    let copies = copies.into_iter().map(u64::from).sum::<u64>() * COPY_DESCRIPTORS;
+    copies + u64::from(spec.stdin == Input::Pipe)
+}
