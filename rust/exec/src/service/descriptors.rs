@@ -4,8 +4,6 @@
 //! the first job of another user finds some, and no task has to end for it. A job that would exceed the share is held until
 //! others have ended. The owner has no share.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::guests::Admitted;
 use super::job::Job;
 use super::output_quota::HELD_SEVERITY;
@@ -15,79 +13,10 @@ use crate::types::JobId;
 
 /// The descriptors that the reaper has in any case: connections, files, cgroups.
 const OTHER_DESCRIPTORS: u64 = 128;
-/// Those of a terminal.
+/// The descriptors of a terminal.
 const TERMINAL_DESCRIPTORS: u64 = 4;
-/// Those of a stream that is copied to a file.
+/// The descriptors of a stream that is copied to a file.
 const COPY_DESCRIPTORS: u64 = 2;
-
-/// The user of a job: `None` for the owner.
-type User = Option<u32>;
-
-/// The descriptors of jobs that were started, and the jobs that wait for some.
-#[derive(Debug, Default)]
-pub(super) struct Descriptors {
-    jobs: BTreeMap<JobId, (User, u64)>,
-    users: BTreeMap<User, u64>,
-    total: u64,
-    /// By guest.
-    waiting: BTreeMap<u32, BTreeSet<JobId>>,
-}
-
-impl Descriptors {
-    /// Counts those of a job that was started.
-    pub(super) fn add(&mut self, id: JobId, user: User, count: u64) {
-        self.remove(id);
-        if count > 0 {
-            self.jobs.insert(id, (user, count));
-            *self.users.entry(user).or_default() += count;
-            self.total += count;
-        }
-    }
-
-    /// Ends the use of a job.
-    fn remove(&mut self, id: JobId) {
-        if let Some((user, count)) = self.jobs.remove(&id) {
-            self.total -= count;
-            if let Some(used) = self.users.get_mut(&user) {
-                *used -= count;
-                if *used == 0 {
-                    self.users.remove(&user);
-                }
-            }
-        }
-    }
-
-    /// Ends the wait of a job. Returns whether it has waited.
-    fn end_wait(&mut self, id: JobId, guest: u32) -> bool {
-        let Some(jobs) = self.waiting.get_mut(&guest) else {
-            return false;
-        };
-        let has_waited = jobs.remove(&id);
-        if jobs.is_empty() {
-            self.waiting.remove(&guest);
-        }
-        has_waited
-    }
-
-    /// Whether a guest may have so many more. One that has none may have more than the share: a job of many tasks.
-    fn has_room(&self, guest: u32, count: u64, limit: u64) -> bool {
-        let used = self.users.get(&Some(guest)).copied().unwrap_or(0);
-        let free = limit.saturating_sub(self.total);
-        let left = free.saturating_sub(count);
-        count <= free && (used == 0 || used + count <= left)
-    }
-
-    /// The first job of each guest that waits.
-    fn first_waiting(&self) -> impl Iterator<Item = JobId> {
-        self.waiting
-            .values()
-            .filter_map(|jobs| jobs.first().copied())
-    }
-
-    pub(super) fn waiting(&self) -> impl Iterator<Item = JobId> {
-        self.waiting.values().flatten().copied()
-    }
-}
 
 impl Service {
     /// Takes the descriptors of a job that is ready to start. If it has to wait for some, it is looked at again when another

@@ -54,11 +54,12 @@
 //! | retained output and its limit | `output`, `followers` |
 //! | limits of retained output of a guest and of all | `output_quota`, `output_usage` |
 //! | standard input and terminal windows | `input` |
-//! | shares of guests in the descriptors of the reaper | `descriptors` |
+//! | shares of guests in the descriptors of the reaper | `descriptors`, `descriptor_counts` |
 //! | texts about tasks that could not start | `start_failure` |
 //! | the end of a service of no use | `idle_end` |
-//! | lines of the log about the jobs of users, and their limit | `user_log` |
+//! | lines of the log about the jobs of users, and their limit | `user_log`, `user_lines` |
 
+mod descriptor_counts;
 mod descriptors;
 mod effect;
 mod ending;
@@ -91,6 +92,7 @@ mod start_failure;
 mod state;
 mod time_limit;
 mod timers;
+mod user_lines;
 mod user_log;
 
 use std::collections::BTreeMap;
@@ -118,7 +120,7 @@ pub use plan::{TaskContext, job_directory, retained_file};
 pub use pmi_server::{PMI_ABORT_EXIT_CODE, PMI_SERVER_RANK, PMI_VIOLATION_EXIT_CODE, pmi_socket};
 pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};
-pub use user_log::{MAX_USER_LINES, USER_LINES_PERIOD_S};
+pub use user_lines::{MAX_USER_LINES, USER_LINES_PERIOD_S};
 
 /// The greatest number of jobs in one kill request: the reaper searches all of its children once for each request, and
 /// walks over the processes of all of its jobs as long as one of them forks.

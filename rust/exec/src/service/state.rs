@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_flux::{Matchtags, topic};
 use penstock_wire::Message;
 
-use super::descriptors::Descriptors;
+use super::descriptor_counts::Descriptors;
 use super::effect::Effect;
 use super::followers::Followers;
 use super::guests::GuestSettings;
@@ -16,7 +16,7 @@ use super::output_usage::OutputUsage;
 use super::parsed_jobspec::JobspecCache;
 use super::plan::TaskContext;
 use super::timers::Timers;
-use super::user_log::UserLog;
+use super::user_lines::UserLog;
 use crate::protocol::{Request, TaskSpec};
 use crate::types::{BootId, JobId};
 

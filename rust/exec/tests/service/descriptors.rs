@@ -12,7 +12,7 @@ const GUEST: u32 = 1001;
 const OTHER_GUEST: u32 = 1002;
 /// The descriptors of a task whose two streams are copied.
 const PER_TASK: u64 = 4;
-/// Those that the reaper does not have for tasks.
+/// The descriptors that the reaper does not have for tasks.
 const OTHERS: u64 = 128;
 
 /// A world whose reaper has descriptors for this many tasks of guests.
@@ -88,7 +88,7 @@ fn a_guest_gets_as_many_as_are_left_and_others_start_at_once() {
     assert_eq!(started(&world), [1, 2, 3, 5, 6, 7]);
     end_one(&mut world, 2);
     assert_eq!(started(&world), [1, 2, 3, 4, 5, 6, 7]);
-    // A job that waits and is cancelled is forgotten.
+    // A held job that is cancelled is forgotten.
     submit(&mut world, GUEST, 8, 1);
     submit(&mut world, GUEST, 9, 1);
     world.cancel(8);
