@@ -53,7 +53,7 @@ impl Descriptors {
         has_waited
     }
 
-    /// Whether a guest may have so many more. One that has none may have more than the share: a job of many tasks.
+    /// Whether a guest may have `count` more. One that has none may have more than the share: a job of many tasks.
     pub(super) fn has_room(&self, guest: u32, count: u64, limit: u64) -> bool {
         let used = self.users.get(&Some(guest)).copied().unwrap_or(0);
         let free = limit.saturating_sub(self.total);
