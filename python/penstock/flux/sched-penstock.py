@@ -200,7 +200,10 @@ def parse_arguments(args):
 
 def settings_of(options):
     """The settings of the scheduler, as `penstock sched --settings` takes them."""
-    return {key: options[key] for key in (*SETTINGS, "queues") if key in options}
+    settings = {key: options[key] for key in (*SETTINGS, "queues") if key in options}
+    # In Flux every user can list all jobs.
+    settings["job-visibility"] = "all"
+    return settings
 
 
 def start(options, settings, uri):

@@ -25,9 +25,10 @@ DEFAULT = {
     "overlong": "shorten",
     "annotate": 100,
     "queues": {},
+    "job-visibility": "own",
 }
 CONFIGURED = {"policy": "conservative", "selection": "pack", "annotate": 3}
-CONFIGURED |= {"overlong": "shorten", "queues": {"a": {"max-jobs": 2}}}
+CONFIGURED |= {"overlong": "shorten", "queues": {"a": {"max-jobs": 2}}, "job-visibility": "own"}
 
 
 @pytest.fixture
