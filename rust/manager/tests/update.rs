@@ -388,7 +388,7 @@ fn requests_add_no_event_to_an_eventlog_that_is_too_long() {
     let (id, _) = bench.submit(&json!({}));
     // 12 MiB of them.
     assert_eq!(add_memos(&mut bench, OWNER, id), 783);
-    for length in [4000, 800, 100, 0] {
+    for length in [100, 0] {
         let fill = json!({"id": id, "memo": {"b": "x".repeat(length)}});
         while bench.request("job-manager.memo", &fill)[0].errnum() == 0 {}
     }
@@ -408,7 +408,7 @@ fn requests_add_no_event_to_an_eventlog_that_is_too_long() {
     let ranked = bench.request("job-manager.prioritize", &json!({"jobs": [[id, 5]]}));
     assert!(body(&ranked[0])["errors"][id.to_string()].is_string());
     let stats = bench.request("job-manager.stats-get", &json!({}));
-    assert_eq!(body(&stats[0])["rejected"]["eventlog_bytes"], 10);
+    assert_eq!(body(&stats[0])["rejected"]["eventlog_bytes"], 8);
     let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
     assert_eq!(out.last().unwrap().errnum(), 0);
     assert_eq!(bench.log(id).last().unwrap()["context"]["type"], "cancel");
