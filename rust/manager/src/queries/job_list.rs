@@ -447,7 +447,12 @@ impl Listings {
         listing.check(cx, &mut SliceBudget::new())?;
         if !request.message.is_noresponse() {
             self.waiting.push_back(listing);
-            self.begin_next();
+            // Very many may wait: none is looked at while it cannot begin.
+            let origin = request.origin();
+            let is_of_peer = |listing: &Listing| listing.request.origin() == origin;
+            if !self.begun.iter().any(is_of_peer) {
+                self.begin_next();
+            }
         }
         Ok(Reply::Deferred)
     }
