@@ -463,14 +463,14 @@ impl Listings {
         let is_named = |listing: &Listing| {
             rpc::is_request_of(&listing.request, request.origin(), cancel.matchtag)
         };
-        for listings in [&mut self.begun, &mut self.waiting] {
-            let index = listings.iter().position(is_named);
-            if let Some(listing) = index.and_then(|index| listings.remove(index)) {
-                cx.end_stream(&listing.request);
-                break;
-            }
+        let begun = self.begun.iter().position(is_named);
+        let waiting = self.waiting.iter().position(is_named);
+        if let Some(listing) = begun.and_then(|index| self.begun.remove(index)) {
+            cx.end_stream(&listing.request);
+            self.begin_after(&listing);
+        } else if let Some(listing) = waiting.and_then(|index| self.waiting.remove(index)) {
+            cx.end_stream(&listing.request);
         }
-        self.begin_next();
         Ok(Reply::Empty)
     }
 
