@@ -6,6 +6,8 @@ import copy
 import pickle
 import subprocess
 import sys
+from itertools import product
+from unittest import mock
 
 import pytest
 from hypothesis import example, given
@@ -102,6 +104,54 @@ def test_a_fold_has_every_vector_once(boxes):
     for at, vector in enumerate(folded):
         assert folded[at] == vector
         assert folded.index(vector) == at
+
+
+BOXES = st.lists(
+    st.tuples(*[st.sets(st.integers(0, 4), min_size=1, max_size=3)] * 3), min_size=1, max_size=4
+)
+# The limits by which vectors are written out or combined as they are.
+LIMITS = [
+    {"FEW_PREFIXES": few, "FEW_PAIRS": 0, "PREFIXES_PER_PAIR": 0, "FEW_BOXES": boxes}
+    for few in (0, 10_000)
+    for boxes in (0, 200)
+]
+
+
+@given(BOXES, BOXES)
+def test_combinations_of_vectors_are_those_of_sets(left, right):
+    def texts(boxes):
+        return {vector for box in boxes for vector in product(*[map(str, axis) for axis in box])}
+
+    for limits in LIMITS:
+        with mock.patch.multiple("penstock.compat.ClusterShell.RangeSet", **limits):
+            a, b = (RangeSetND([[*map(RangeSet, box)] for box in boxes]) for boxes in (left, right))
+            for name in ("union", "intersection", "difference", "symmetric_difference"):
+                expected = getattr(texts(left), name)(texts(right))
+                made = getattr(a, name)(b)
+                assert len(made) == len(list(made)) == len(expected)
+                assert set(made) == expected
+            assert (set(a), set(b)) == (texts(left), texts(right))
+            assert (a <= b) == (texts(left) <= texts(right))
+
+
+def test_products_of_ranges_are_not_written_out():
+    # 3 * 10^10 names.
+    text = "x[0-999]c[0-999]s[0-999]n[0-9],x[0-999]c[0-999]s[0-999]n[20-39]"
+    nodes = NodeSet(text)
+    assert str(nodes) == "x[0-999]c[0-999]s[0-999]n[0-9,20-39]"
+    assert len(nodes) == 30 * 1000**3
+    nodes.difference_update("x[0-998]c[0-999]s[0-999]n[0-39]")
+    nodes.update("x999c[0-999]s[0-1999]n5")
+    assert len(nodes) == 31 * 1000**2
+    assert NodeSet("x999c7s8n5") < nodes
+    assert not nodes & NodeSet("x[0-998]c[0-999]s[0-999]n[0-39]")
+
+
+def test_many_vectors_are_combined_by_their_starts():
+    names = [f"r{number % 60}n{number * 7 % 61}" for number in range(2000)]
+    left, right = NodeSet.fromlist(names[:1500]), NodeSet.fromlist(names[500:])
+    assert set(left - right) == set(names[:1500]) - set(names[500:])
+    assert set(left & right) == set(names[:1500]) & set(names[500:])
 
 
 NAMES = st.sets(

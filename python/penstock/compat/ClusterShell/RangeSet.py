@@ -1123,8 +1123,40 @@ def _vectors(source: RangeSetND | Iterable[Vector], *, copy: bool = True) -> lis
     return vectors
 
 
+# Vectors are always written out where these are few, whatever the size of each.
+FEW_PREFIXES = 4096
+# Pairs of vectors that are combined one by one. A pair takes as long as this number of starts, for
+# each difference leaves several vectors.
+FEW_PAIRS = 64
+PREFIXES_PER_PAIR = 64
+# Boxes of which each is compared with each.
+FEW_BOXES = 200
+
+
+def _prefixes(veclist: list[list[RangeSet]]) -> int:
+    """The number of starts of vectors, without the last axis."""
+    return sum(prod(map(len, vector[:-1])) for vector in veclist)
+
+
+def _is_combined_by_prefix(left: list[list[RangeSet]], right: list[list[RangeSet]]) -> bool:
+    """Whether writing out both sets takes less time than combining each pair of vectors."""
+    pairs = len(left) * len(right)
+    prefixes = _prefixes(left) + _prefixes(right)
+    return pairs > FEW_PAIRS and prefixes <= max(FEW_PREFIXES, PREFIXES_PER_PAIR * pairs)
+
+
+def _vector(prefix: tuple[str, ...], last: RangeSet) -> list[RangeSet]:
+    return [*map(RangeSet, prefix), last]
+
+
 def _intersect(left: list[list[RangeSet]], right: list[list[RangeSet]]) -> list[list[RangeSet]]:
     """The intersection of each vector of `left` with each of `right`."""
+    if _is_combined_by_prefix(left, right):
+        others = dict(_by_prefix(right))
+        common = (
+            (prefix, last & others[prefix]) for prefix, last in _by_prefix(left) if prefix in others
+        )
+        return [_vector(prefix, both) for prefix, both in common if both]
     boxes = []
     for one in left:
         for other in right:
@@ -1136,6 +1168,13 @@ def _intersect(left: list[list[RangeSet]], right: list[list[RangeSet]]) -> list[
 
 def _subtract(left: list[list[RangeSet]], right: list[list[RangeSet]]) -> list[list[RangeSet]]:
     """The vectors of `left` without those of `right`."""
+    if _is_combined_by_prefix(left, right):
+        others = dict(_by_prefix(right))
+        rests = (
+            (prefix, last - others[prefix] if prefix in others else last.copy())
+            for prefix, last in _by_prefix(left)
+        )
+        return [_vector(prefix, rest) for prefix, rest in rests if rest]
     boxes = left
     for other in right:
         rest: list[list[RangeSet]] = []
@@ -1159,10 +1198,23 @@ def _fold(veclist: list[list[RangeSet]], autostep: float) -> list[list[RangeSet]
         whole = veclist[0][0].copy()
         whole.updaten(vector[0] for vector in veclist[1:])
         return [[whole]]
-    boxes = _merge_boxes(_merge_neighbours(_by_prefix(veclist)))
+    if _prefixes(veclist) <= max(FEW_PREFIXES, len(veclist) ** 2):
+        boxes = _merge_neighbours(_by_prefix(veclist))
+    else:
+        boxes = _disjoint(veclist)
+    boxes = _merge_boxes(boxes)
     for box in boxes:
         for rangeset in box:
             rangeset._autostep = autostep
+    return boxes
+
+
+def _disjoint(veclist: list[list[RangeSet]]) -> list[list[RangeSet]]:
+    """Vectors that stand for the same set, none overlapping. None is written out."""
+    boxes: list[list[RangeSet]] = []
+    for vector in veclist:
+        parts = [[rangeset.copy() for rangeset in box] for box in _subtract([vector], boxes)]
+        boxes += parts
     return boxes
 
 
@@ -1220,8 +1272,27 @@ def _merge_neighbours(
     return boxes
 
 
+def _merge_many_boxes(boxes: list[list[RangeSet]]) -> list[list[RangeSet]]:
+    """Merges all boxes that differ on one axis, the last axis first, until there are no more."""
+    axes = range(len(boxes[0]) - 1, -1, -1)
+    count = 0
+    while count != len(boxes):
+        count = len(boxes)
+        for axis in axes:
+            groups: dict[tuple[str, ...], list[list[RangeSet]]] = {}
+            for box in boxes:
+                others = (str(rangeset) for at, rangeset in enumerate(box) if at != axis)
+                groups.setdefault(tuple(others), []).append(box)
+            for group in groups.values():
+                group[0][axis].updaten(box[axis] for box in group[1:])
+            boxes = [group[0] for group in groups.values()]
+    return boxes
+
+
 def _merge_boxes(boxes: list[list[RangeSet]]) -> list[list[RangeSet]]:
     """Merges boxes that differ on one axis, neighbours first, until there are no more."""
+    if len(boxes) > FEW_BOXES:
+        return sorted(_merge_many_boxes(boxes), key=_rank)
     texts = [tuple(map(str, box)) for box in boxes]
 
     def merge(at: int, other: int) -> bool:
