@@ -33,7 +33,13 @@ impl<T> Rotation<T> {
 
     /// Takes the first request of the peer whose turn it is. The next turn of this peer comes behind those of the others.
     pub(crate) fn take_next(&mut self) -> Option<T> {
-        let mut peer = self.peers.pop_front()?;
+        self.take_next_if(|_| true)
+    }
+
+    /// The same of the peers whose first request `can_continue`.
+    pub(crate) fn take_next_if(&mut self, can_continue: impl Fn(&T) -> bool) -> Option<T> {
+        let index = self.firsts().position(can_continue)?;
+        let mut peer = self.peers.remove(index)?;
         let request = peer.requests.pop_front();
         if !peer.requests.is_empty() {
             self.peers.push_back(peer);
@@ -73,6 +79,16 @@ impl<T> Rotation<T> {
             self.peers.remove(number);
         }
         request
+    }
+
+    /// The first request of each peer, in the order of their turns. No peer is without a request.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = &T> {
+        self.peers.iter().filter_map(|peer| peer.requests.front())
+    }
+
+    /// Removes all requests of a peer.
+    pub(crate) fn remove_peer(&mut self, origin: Option<&[u8]>) {
+        self.peers.retain(|peer| peer.origin.as_deref() != origin);
     }
 
     /// The requests of a peer.
@@ -124,6 +140,24 @@ mod tests {
         }
         assert_eq!(rotation.of_peer(Some(b"a")).count(), 3);
         assert_eq!(drain(&mut rotation), "prtprtqqss");
+    }
+
+    #[test]
+    fn a_peer_whose_first_request_cannot_continue_is_passed_over() {
+        let mut rotation = Rotation::default();
+        for (origin, name) in [("a", 'p'), ("b", 'q'), ("b", 'r'), ("c", 's')] {
+            rotation.push(Some(origin.as_bytes()), (origin, name, 1));
+        }
+        assert_eq!(rotation.take_next_if(|(_, name, _)| *name == 'r'), None);
+        assert_eq!(
+            rotation.take_next_if(|(_, name, _)| *name != 'p'),
+            Some(("b", 'q', 1))
+        );
+        // The peer has had its turn.
+        let names: String = rotation.firsts().map(|(_, name, _)| *name).collect();
+        assert_eq!(names, "psr");
+        rotation.remove_peer(Some(b"a"));
+        assert_eq!(drain(&mut rotation), "sr");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, Random, body, jobspec, rejection, settings};
+use std::collections::BTreeSet;
+
+use common::{Bench, Directory, OWNER, Random, body, jobspec, r_of_node, rejection, settings};
 use penstock_flux::flags::STREAMING;
 use penstock_manager::{JobVisibility, Queue, Settings};
 use penstock_wire::Message;
@@ -906,7 +908,7 @@ fn a_filter_that_takes_long_is_applied_to_few_jobs_in_one_slice() {
 
 /// Open listings hold the ids of their jobs: a client that does not read may not have many.
 #[test]
-fn one_listing_of_each_peer_is_made_at_a_time_and_few_of_a_guest() {
+fn one_listing_of_each_peer_is_sent_at_a_time_and_few_of_a_guest() {
     const GUEST: u32 = 4000;
     let mut bench = Bench::with(Settings {
         job_visibility: JobVisibility::All,
@@ -914,34 +916,98 @@ fn one_listing_of_each_peer_is_made_at_a_time_and_few_of_a_guest() {
     });
     let all = many(&mut bench, JOBS);
     let payload = json!({"attrs": ["id"], "order": "state"});
-    // No client reads.
-    let peers: Vec<String> = (0..6).map(|number| format!("peer{number}")).collect();
-    let backlogged = peers.iter().map(|peer| peer.clone().into_bytes());
-    bench.manager.set_backlogged(backlogged.collect());
-    for peer in &peers {
-        for _ in 0..2 {
-            let out = bench.request_as(peer, GUEST, "job-list.list", &payload, STREAMING);
-            assert!(out.is_empty());
-        }
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let backlogged = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let mut out = Vec::new();
+    for name in names {
+        out.extend(bench.request_as(name, GUEST, "job-list.list", &payload, STREAMING));
     }
-    let begun = |bench: &mut Bench| Vec::from_iter(bench.manager.readers());
-    let names = |peers: &[String]| -> Vec<_> {
-        peers.iter().map(|each| each.clone().into_bytes()).collect()
+    let receivers = |out: &[Message]| -> Vec<String> {
+        let origins = out.iter().filter_map(Message::origin);
+        let names = origins.map(|origin| String::from_utf8(origin.to_vec()).unwrap());
+        Vec::from_iter(BTreeSet::from_iter(names))
     };
-    assert_eq!(begun(&mut bench), names(&peers[..4]));
-    bench.request_as("peer1", GUEST, "job-manager.disconnect", &json!({}), 0);
-    assert_eq!(
-        begun(&mut bench),
-        [&names(&peers[..1])[..], &names(&peers[2..5])].concat()
-    );
-    // All rows of both lists of each peer come once they are read.
+    while receivers(&out).len() < 4 {
+        out.extend(bench.manager.flush().unwrap());
+    }
+    assert_eq!(receivers(&out), names[..4]);
+    // The four do not read: the others have to wait, and no listing is accepted that could not begin.
+    bench.manager.set_backlogged(backlogged(&names[..4]));
+    assert!(!bench.manager.has_more());
+    let (errnum, text) =
+        rejection(&bench.request_as("g", GUEST, "job-list.list", &payload, STREAMING));
+    assert_eq!((errnum, text.contains("left unread")), (11, true), "{text}");
+    let owners = bench.request_as("g", OWNER, "job-list.list", &payload, STREAMING);
+    assert_eq!(receivers(&owners), ["g"]);
+    bench.request_as("g", OWNER, "job-manager.disconnect", &json!({}), 0);
+    out.extend(bench.request_as("b", GUEST, "job-manager.disconnect", &json!({}), 0));
+    assert_eq!(receivers(&out), ["a", "b", "c", "d", "e"]);
+    // All rows come once they are read.
     bench.manager.set_backlogged([].into());
-    let out = bench.rest();
-    for peer in peers.iter().filter(|peer| *peer != "peer1") {
+    out.extend(bench.rest());
+    for name in names.into_iter().filter(|name| *name != "b") {
         let of_peer = out
             .iter()
-            .filter(|message| message.origin() == Some(peer.as_bytes()));
+            .filter(|message| message.origin() == Some(name.as_bytes()));
         let of_peer: Vec<_> = of_peer.cloned().collect();
-        assert_eq!(ids(&of_peer).len(), 2 * all.len(), "{peer}");
+        assert_eq!(ids(&of_peer).len(), all.len(), "{name}");
     }
+}
+
+#[test]
+fn listings_of_no_job_are_ended_in_slices() {
+    let mut bench = Bench::new();
+    bench.manager.set_backlogged([b"a".to_vec()].into());
+    for _ in 0..1000 {
+        list(&mut bench, "a", &json!({"attrs": ["id"], "ids": []}));
+    }
+    bench.manager.set_backlogged([].into());
+    let mut slices = 0;
+    while bench.manager.has_more() {
+        bench.manager.flush().unwrap();
+        slices += 1;
+    }
+    assert!(slices > 3, "{slices}");
+}
+
+/// It is pending when the order is found, running when its row would be made, and inactive at the end.
+#[test]
+fn a_job_that_matches_before_and_after_its_run_is_listed() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let all = many(&mut bench, 20);
+    // A slice examines few jobs.
+    let mut operators = vec![json!({"name": ["none"]}); 900];
+    operators.push(json!({"states": ["depend", "priority", "sched", "inactive"]}));
+    let payload = json!({"attrs": ["id"], "order": "state", "constraint": {"or": operators}});
+    let mut out = list(&mut bench, "a", &payload);
+    while ids(&out).is_empty() {
+        out.extend(bench.manager.flush().unwrap());
+    }
+    let run = |bench: &mut Bench, work: &dyn Fn(&mut Bench)| {
+        bench.manager.set_backlogged([b"a".to_vec()].into());
+        work(bench);
+        bench.manager.set_backlogged([].into());
+    };
+    let running: Vec<_> = all.iter().rev().copied().skip(ids(&out).len()).collect();
+    assert!(running.len() > 10);
+    run(&mut bench, &|bench| {
+        for (rank, id) in running.iter().enumerate() {
+            bench.allocate_as(*id, &r_of_node(rank));
+        }
+    });
+    // The first of them is examined now, and the last one is not.
+    out.extend(bench.manager.flush().unwrap());
+    assert!(!ended(&out));
+    run(&mut bench, &|bench| {
+        bench.end(running[0], 0);
+        bench.end(*running.last().unwrap(), 0);
+    });
+    let (mut found, _) = rest(&mut bench, out);
+    found.sort_unstable();
+    let mut expected = all.clone();
+    expected.retain(|id| !running[1..running.len() - 1].contains(id));
+    expected.sort_unstable();
+    assert_eq!(found, expected);
 }

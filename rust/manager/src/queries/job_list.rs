@@ -4,12 +4,12 @@
 //! Rows show the jobs as they are when their part is made; jobs that are submitted meanwhile are not listed.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use penstock_flux::job_list::{ListIdRequest, ListOrder, ListRequest};
-use penstock_flux::{RequestError, StreamCancelRequest};
+use penstock_flux::{Credentials, RequestError, StreamCancelRequest, errno};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -25,10 +25,11 @@ use crate::context::Context;
 use crate::ended::End;
 use crate::event::EventTime;
 use crate::jobs::{Job, Jobs};
+use crate::rotation::Rotation;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
-/// The number of listings of a guest that have begun, at most.
+/// The greatest number of listings of a guest that have begun.
 const MAX_BEGUN_OF_GUEST: usize = 4;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
@@ -122,6 +123,11 @@ struct Listing {
     /// Number of jobs to leave out before the first row.
     skip: usize,
     position: ListingPosition,
+    /// Whether its first part was made.
+    has_begun: bool,
+    /// The active jobs whose rows were not sent, since they do not match any longer. They may match after their end. `None` but
+    /// while a listing by state sends the active jobs.
+    unlisted: Option<BTreeSet<JobId>>,
 }
 
 /// The next rows of a listing.
@@ -180,6 +186,8 @@ impl Listing {
             left,
             skip: list.skip,
             position,
+            has_begun: false,
+            unlisted: None,
         })
     }
 
@@ -187,6 +195,13 @@ impl Listing {
     fn is_backlogged(&self, cx: &Context) -> bool {
         let origin = self.request.origin();
         origin.is_some_and(|origin| cx.backlogged.contains(origin))
+    }
+
+    /// Whether its next part can be sent: its peer reads, and its user is not among those who have no room to begin one.
+    fn can_continue(&self, cx: &Context, full_users: &BTreeSet<u32>) -> bool {
+        let is_guests = !self.request.credentials().is_owner();
+        let has_room = self.has_begun || !is_guests || !full_users.contains(&self.request.userid);
+        has_room && !self.is_backlogged(cx)
     }
 
     /// Checks the next jobs that the request names. Returns whether these were all.
@@ -269,10 +284,15 @@ impl Listing {
                 return Ok(ListingPart { rows, is_last });
             }
             position = match position {
-                ListingPosition::Ordering(order) => order.into_position(),
-                ListingPosition::Active(_, examined)
+                ListingPosition::Ordering(order) => {
+                    let may_match_later = self.criteria.filter.may_match_inactive();
+                    self.unlisted = may_match_later.then(BTreeSet::new);
+                    order.into_position()
+                }
+                ListingPosition::Active(_, mut examined)
                     if self.criteria.filter.may_match_inactive() =>
                 {
+                    examined.unlisted = self.unlisted.take().unwrap_or_default();
                     ListingPosition::Inactive(None, examined)
                 }
                 ListingPosition::Newest => {
@@ -347,6 +367,8 @@ impl Listing {
                 rows.push(job, self.attrs);
                 self.left -= 1;
                 budget.rows -= 1;
+            } else if let Some(unlisted) = &mut self.unlisted {
+                unlisted.insert(id);
             }
         }
         true
@@ -389,53 +411,13 @@ impl Listing {
     }
 }
 
-/// The open listings.
-///
-/// One of each peer has begun, and few of each guest: the order of a listing has the ids of all its active jobs.
+/// The open listings: of each peer the first one is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
-    /// The ones that have begun, the one that sends next first.
-    begun: VecDeque<Listing>,
-    /// The others, in the order of their requests.
-    waiting: VecDeque<Listing>,
+    open: Rotation<Listing>,
 }
 
 impl Listings {
-    /// Begins the next listing of the peer whose listing has ended, or what can begin if it has none.
-    fn begin_after(&mut self, ended: &Listing) {
-        let origin = ended.request.origin();
-        let is_of_peer = |listing: &Listing| listing.request.origin() == origin;
-        let next = self.waiting.iter().position(is_of_peer);
-        match next.and_then(|index| self.waiting.remove(index)) {
-            Some(listing) => self.begun.push_back(listing),
-            None => self.begin_next(),
-        }
-    }
-
-    /// Begins the waiting listings that can begin.
-    fn begin_next(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let mut peers = HashSet::new();
-        let mut of_user = HashMap::<_, usize>::new();
-        for listing in &self.begun {
-            peers.insert(listing.request.origin().map(<[u8]>::to_vec));
-            *of_user.entry(listing.request.userid).or_default() += 1;
-        }
-        for listing in std::mem::take(&mut self.waiting) {
-            let begun = of_user.entry(listing.request.userid).or_default();
-            let is_owner = listing.request.credentials().is_owner();
-            let may_begin = is_owner || *begun < MAX_BEGUN_OF_GUEST;
-            if may_begin && peers.insert(listing.request.origin().map(<[u8]>::to_vec)) {
-                *begun += 1;
-                self.begun.push_back(listing);
-            } else {
-                self.waiting.push_back(listing);
-            }
-        }
-    }
-
     /// `job-list.list`: a stream of `{"jobs": [row…]}`, in the order of Flux unless the request has an `order`.
     pub(crate) fn list(
         &mut self,
@@ -445,16 +427,48 @@ impl Listings {
     ) -> Handled {
         let mut listing = Listing::new(cx, request, visible)?;
         listing.check(cx, &mut SliceBudget::new())?;
+        self.check_unread(cx, request.sender)?;
         if !request.message.is_noresponse() {
-            self.waiting.push_back(listing);
-            // Very many may wait: none is looked at while it cannot begin.
-            let origin = request.origin();
-            let is_of_peer = |listing: &Listing| listing.request.origin() == origin;
-            if !self.begun.iter().any(is_of_peer) {
-                self.begin_next();
-            }
+            self.open.push(request.origin(), listing);
         }
         Ok(Reply::Deferred)
+    }
+
+    /// Checks that a guest's listing can begin some time: that not all which the guest may have are left unread.
+    fn check_unread(&self, cx: &Context, sender: Credentials) -> Result<(), RequestError> {
+        let begun = || self.begun_of(sender.userid);
+        if sender.is_owner()
+            || begun().count() < MAX_BEGUN_OF_GUEST
+            || !begun().all(|listing| listing.is_backlogged(cx))
+        {
+            return Ok(());
+        }
+        let text = format!(
+            "{MAX_BEGUN_OF_GUEST} listings of user {} are left unread: expected their clients to read or to disconnect",
+            sender.userid
+        );
+        Err(RequestError::new(errno::EAGAIN, text))
+    }
+
+    /// The listings of a user that have begun: each may hold the ids of all active jobs.
+    fn begun_of(&self, userid: u32) -> impl Iterator<Item = &Listing> {
+        let firsts = self.open.firsts();
+        firsts.filter(move |listing| listing.has_begun && listing.request.userid == userid)
+    }
+
+    /// The guests who have as many listings that have begun as they may have.
+    fn full_users(&self) -> BTreeSet<u32> {
+        let mut begun = BTreeMap::<u32, usize>::new();
+        for listing in self.open.firsts() {
+            let is_guests = !listing.request.credentials().is_owner();
+            if listing.has_begun && is_guests {
+                *begun.entry(listing.request.userid).or_default() += 1;
+            }
+        }
+        let full = begun
+            .into_iter()
+            .filter(|(_, count)| *count >= MAX_BEGUN_OF_GUEST);
+        full.map(|(userid, _)| userid).collect()
     }
 
     /// `job-list.list-cancel`: ends the listing with ENODATA before its remaining rows.
@@ -463,32 +477,28 @@ impl Listings {
         let is_named = |listing: &Listing| {
             rpc::is_request_of(&listing.request, request.origin(), cancel.matchtag)
         };
-        let begun = self.begun.iter().position(is_named);
-        let waiting = self.waiting.iter().position(is_named);
-        if let Some(listing) = begun.and_then(|index| self.begun.remove(index)) {
-            cx.end_stream(&listing.request);
-            self.begin_after(&listing);
-        } else if let Some(listing) = waiting.and_then(|index| self.waiting.remove(index)) {
+        if let Some(listing) = self.open.remove(is_named) {
             cx.end_stream(&listing.request);
         }
         Ok(Reply::Empty)
     }
 
-    /// Sends a slice: a part of the listing that has waited longest and, if that part was its
-    /// last, parts of the next listings.
+    /// Sends a slice: a part of the listing whose peer has waited longest and, if that part was its last, parts of the next
+    /// listings.
     pub(crate) fn send_slice(&mut self, cx: &mut Context, census: &Census) {
         let mut budget = SliceBudget::new();
         while !budget.is_spent() {
-            let mut begun = self.begun.iter();
-            let index = begun.position(|listing| !listing.is_backlogged(cx));
-            let Some(mut listing) = index.and_then(|index| self.begun.remove(index)) else {
+            let full = self.full_users();
+            let can_continue = |listing: &Listing| listing.can_continue(cx, &full);
+            let Some(mut listing) = self.open.take_next_if(can_continue) else {
                 return;
             };
+            listing.has_begun = true;
+            budget.spend_listing();
             let ListingPart { rows, is_last } = match listing.read_rows(cx, census, &mut budget) {
                 Ok(part) => part,
                 Err(error) => {
                     cx.reject(&listing.request, &error);
-                    self.begin_after(&listing);
                     continue;
                 }
             };
@@ -497,31 +507,32 @@ impl Listings {
             }
             if is_last {
                 cx.end_stream(&listing.request);
-                self.begin_after(&listing);
             } else {
-                self.begun.push_back(listing);
+                let origin = listing.request.origin().map(<[u8]>::to_vec);
+                self.open.put_back(origin.as_deref(), listing);
             }
         }
     }
 
     /// The peers with an open listing.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
-        let begun = self.begun.iter();
-        begun.filter_map(|listing| listing.request.origin())
+        let firsts = self.open.firsts();
+        firsts.filter_map(|listing| listing.request.origin())
     }
 
     /// Whether a listing can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        let mut begun = self.begun.iter();
-        begun.any(|listing| !listing.is_backlogged(cx))
+        if self.open.is_empty() {
+            return false;
+        }
+        let full = self.full_users();
+        let mut firsts = self.open.firsts();
+        firsts.any(|listing| listing.can_continue(cx, &full))
     }
 
     /// Drops the listings of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
-        for listings in [&mut self.begun, &mut self.waiting] {
-            listings.retain(|listing| listing.request.origin() != Some(origin));
-        }
-        self.begin_next();
+        self.open.remove_peer(Some(origin));
     }
 }
 

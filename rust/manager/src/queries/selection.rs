@@ -47,6 +47,8 @@ enum JobSource {
 pub(super) struct ExaminedSlices {
     /// After each slice, the last entry of the index, and the greatest id that is still to be examined.
     slices: Vec<(Option<End>, Option<JobId>)>,
+    /// Jobs that were examined and are not to count as such: their rows were not sent.
+    pub(super) unlisted: BTreeSet<JobId>,
 }
 
 impl ExaminedSlices {
@@ -54,7 +56,9 @@ impl ExaminedSlices {
     pub(super) fn end_slice(&mut self, census: &Census, left: Option<JobId>) {
         let newest = census.inactive().before(None).next();
         let newest = newest.map(|(job, _)| job.end());
-        self.slices.push((newest, left));
+        // An entry may have been purged, or the clock set back.
+        let before = self.slices.last().and_then(|(newest, _)| *newest);
+        self.slices.push((newest.max(before), left));
     }
 
     /// Whether the job with this end was examined in memory, and ended after that.
@@ -64,6 +68,7 @@ impl ExaminedSlices {
             .partition_point(|(newest, _)| *newest < Some(end));
         let slice = before.checked_sub(1).and_then(|at| self.slices.get(at));
         slice.is_some_and(|(_, left)| left.is_none_or(|left| end.1 > left))
+            && !self.unlisted.contains(&end.1)
     }
 }
 

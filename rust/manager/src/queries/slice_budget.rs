@@ -9,6 +9,8 @@ use crate::context::Context;
 const ROWS_PER_SLICE: usize = 250;
 /// Maximum number of steps in one slice. A step is the examination of one index entry, some 15 ns.
 const STEPS_PER_SLICE: usize = 12_500;
+/// The steps to find the next listing, and to end it.
+const STEPS_PER_LISTING: usize = 60;
 /// The steps to read the row of a job from the store, and its R.
 const STEPS_PER_READ_ROW: usize = 60;
 /// The steps to read a job from the store, with its jobspec and events.
@@ -36,6 +38,11 @@ impl SliceBudget {
 
     fn spend(&mut self, steps: usize) {
         self.steps = self.steps.saturating_sub(steps);
+    }
+
+    /// Charges the cost of a listing's turn.
+    pub(super) fn spend_listing(&mut self) {
+        self.spend(STEPS_PER_LISTING);
     }
 
     /// Charges the cost of an entry of the index of inactive jobs.

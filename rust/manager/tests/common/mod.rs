@@ -249,8 +249,7 @@ impl Bench {
         self.scheduler(None);
         let ids: Vec<u64> = (0..count).map(|_| self.submit(&json!({})).0).collect();
         for (rank, id) in ids.iter().enumerate() {
-            let r = R.replace("\"0-1\"", &format!("\"{rank}\""));
-            self.allocate_as(*id, &r.replace("n[0-1]", &format!("n{rank}")));
+            self.allocate_as(*id, &r_of_node(rank));
         }
         ids
     }
@@ -338,6 +337,12 @@ impl Bench {
         let out = self.request("job-list.list-id", &json!({ "id": id }));
         body(&out[0])["job"].clone()
     }
+}
+
+/// The R of the whole node of a rank.
+pub fn r_of_node(rank: usize) -> String {
+    let r = R.replace("\"0-1\"", &format!("\"{rank}\""));
+    r.replace("n[0-1]", &format!("n{rank}"))
 }
 
 /// Pseudo-random numbers (xorshift) from a seed other than 0.
