@@ -15,7 +15,7 @@ from rawclient import RawClient
 from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
-from penstock._core import JobManager
+from penstock._core import Batch, JobManager, Message
 from penstock.instance import broker as broker_module
 from penstock.instance import connection as connection_module
 from penstock.instance import guests as guests_module
@@ -82,6 +82,53 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
                 assert answer.object() == {"text": BIG}
             await lazy.stream.aclose()
             await keen.stream.aclose()
+
+    trio.run(main)
+
+
+class Counter:
+    """A service that answers and counts requests."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self.count = 0
+        self.counted = trio.Event()
+        self.peer = broker.attach(self, names=["counter"])
+
+    def deliver(self, batch):
+        requests = [message for message in batch if message.topic == "counter.count"]
+        self.count += len(requests)
+        self._broker.post_messages(self.peer, [request.respond({}) for request in requests])
+        self.counted.set()
+        self.counted = trio.Event()
+
+    def post_output(self, now):
+        pass
+
+
+def test_all_is_served_that_clients_have_sent_before_they_leave_without_reading(tmp_path):
+    clients, requests = 4, 4000
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker:
+            counter = Counter(broker)
+
+            async def send_and_leave():
+                client = await RawClient.connect(path)
+                request = Message.request("counter.count", {}, matchtag=1)
+                await client.stream.send_all(Batch([request] * requests).encode())
+                await client.stream.aclose()
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(clients):
+                    nursery.start_soon(send_and_leave)
+            while counter.count < clients * requests:
+                await counter.counted.wait()
+            assert counter.count == clients * requests
+            while broker.stats()["connections"]:
+                await wait_all_tasks_blocked()
+            assert broker.stats()["unsent"] == 0
 
     trio.run(main)
 

@@ -73,6 +73,8 @@ class Connection:
         self._held = _HeldMessages()
         self._syncing: _HeldMessages | None = None
         self._sending = 0
+        # Whether nothing can be sent to it any longer.
+        self._has_left = False
         self._wake = trio.Event()
         self._sent = trio.Event()
 
@@ -94,10 +96,14 @@ class Connection:
 
     def discard(self) -> None:
         """Disconnects the client; queued messages are not sent."""
+        self._drop_unsent()
+        self.scope.cancel()
+
+    def _drop_unsent(self) -> None:
         self._unsent.clear()
+        self._sending = 0
         self._held = _HeldMessages()
         self._syncing = None
-        self.scope.cancel()
 
     def close_unread(self) -> None:
         """Disconnects a client because it leaves too much unread."""
@@ -119,7 +125,7 @@ class Connection:
         Returns:
             Whether the client leaves no more unread than it may.
         """
-        if self.scope.cancel_called:
+        if self.scope.cancel_called or self._has_left:
             return True
         # Checked before the batch is added: a client that reads may get a batch of any length.
         if self.unsent > MAX_UNSENT_BYTES:
@@ -211,7 +217,10 @@ class Connection:
             self._wake.set()
 
     async def write(self) -> None:
-        """Writes queued bytes until cancelled."""
+        """Writes queued bytes until cancelled, or until the client has left.
+
+        The requests that it has sent before are read and served nevertheless.
+        """
         try:
             while True:
                 await self._wake.wait()
@@ -219,6 +228,10 @@ class Connection:
                 while self._unsent:
                     data, self._unsent = memoryview(self._unsent), bytearray()
                     await self._send_all(data)
+        except trio.BrokenResourceError:
+            self._has_left = True
+            self._drop_unsent()
+            self._record_sent()
         finally:
             self._sent.set()
 
