@@ -48,6 +48,8 @@ pub(crate) struct Submissions {
     jobs_per_slice: u64,
     /// The submissions that are continued.
     open: Rotation<Submission>,
+    /// The memory that their jobspecs take, in bytes.
+    open_bytes: usize,
     /// The submissions that need their next part.
     waiting: Vec<Submission>,
     repetitions: Vec<Repetition>,
@@ -75,6 +77,7 @@ impl Default for Submissions {
         Self {
             jobs_per_slice: JOBS_PER_SLICE,
             open: Rotation::default(),
+            open_bytes: 0,
             waiting: Vec::new(),
             repetitions: Vec::new(),
             complete: VecDeque::new(),
@@ -272,7 +275,9 @@ impl Submissions {
         if let Some(at) = self.waiting.iter().position(&is_wanted) {
             return Some(self.waiting.swap_remove(at));
         }
-        self.open.remove(is_wanted)
+        let open = self.open.remove(is_wanted)?;
+        self.open_bytes -= open.text_bytes;
+        Some(open)
     }
 
     /// Rejects a submission: its jobs are removed in slices.
@@ -388,6 +393,7 @@ impl Submissions {
         let Some(mut submission) = self.open.take_next() else {
             return;
         };
+        self.open_bytes -= submission.text_bytes;
         if let Some(error) = cx.rejection.clone() {
             return self.discard(cx, submission, &error);
         }
@@ -428,6 +434,7 @@ impl Submissions {
             parts.due = cx.now + PART_TIMEOUT_S;
             self.waiting.push(submission);
         } else {
+            self.open_bytes += submission.text_bytes;
             let origin = submission.origin().map(<[u8]>::to_vec);
             self.open.put_back(origin.as_deref(), submission);
         }
@@ -435,6 +442,7 @@ impl Submissions {
 
     /// Adds a submission that is to be continued, behind those of its peer.
     fn push(&mut self, submission: Submission) {
+        self.open_bytes += submission.text_bytes;
         let origin = submission.origin().map(<[u8]>::to_vec);
         self.open.push(origin.as_deref(), submission);
     }
@@ -444,7 +452,7 @@ impl Submissions {
         self.open.of_peer(Some(origin)).count()
     }
 
-    /// The memory that their jobspecs take, in bytes.
+    /// The memory that the jobspecs of these take, in bytes.
     pub(crate) fn open_bytes_of(&self, origin: &[u8]) -> usize {
         let open = self.open.of_peer(Some(origin));
         open.map(|submission| submission.text_bytes).sum()
@@ -452,8 +460,7 @@ impl Submissions {
 
     /// The same of all peers.
     pub(crate) fn open_bytes(&self) -> usize {
-        let open = self.open.iter();
-        open.map(|submission| submission.text_bytes).sum()
+        self.open_bytes
     }
 
     /// Schedules the first steps of some jobs of complete submissions. Returns whether there was one.

@@ -161,12 +161,11 @@ impl Scheduler {
     }
 
     fn is_known(&self, known: KnownJobs, id: JobId) -> bool {
-        let userid = |id: &JobId| self.allocs.get(id).map(|call| call.userid);
+        let userid = |id: &JobId| self.allocs.get(id).and_then(|call| call.userid);
         match known {
             KnownJobs::All => true,
             KnownJobs::OfSender(sender) => {
-                let userid = userid(&id).flatten();
-                userid.is_some_and(|userid| sender.may_act_for(userid))
+                userid(&id).is_some_and(|userid| sender.may_act_for(userid))
             }
             KnownJobs::OfUserOf(own) => userid(&id).is_some_and(|user| Some(user) == userid(&own)),
         }
