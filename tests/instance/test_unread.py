@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import select
 import time
+import tracemalloc
 from contextlib import asynccontextmanager
 
 import pytest
@@ -129,6 +131,37 @@ def test_all_is_served_that_clients_have_sent_before_they_leave_without_reading(
             while broker.stats()["connections"]:
                 await wait_all_tasks_blocked()
             assert broker.stats()["unsent"] == 0
+
+    trio.run(main)
+
+
+def test_a_long_response_takes_no_memory_once_it_is_read(tmp_path):
+    responses = 300
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker:
+            Talker(broker)
+            client = await RawClient.connect(path)
+            await client.send("talker.talk", {})
+            assert (await client.receive())[0].errnum == 0
+            await wait_all_tasks_blocked()
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                request = Message.request("talker.talk", {}, matchtag=1)
+                await client.stream.send_all(Batch([request] * responses).encode())
+                received = 0
+                while received < responses:
+                    received += len(await client.receive())
+                await wait_all_tasks_blocked()
+                gc.collect()
+                after, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak - before > responses * len(BIG) // 2
+            assert after - before < 1_000_000
+            await client.stream.aclose()
 
     trio.run(main)
 

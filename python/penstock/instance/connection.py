@@ -226,8 +226,7 @@ class Connection:
                 await self._wake.wait()
                 self._wake = trio.Event()
                 while self._unsent:
-                    data, self._unsent = memoryview(self._unsent), bytearray()
-                    await self._send_all(data)
+                    await self._send_unsent()
         except trio.BrokenResourceError:
             self._has_left = True
             self._drop_unsent()
@@ -235,7 +234,9 @@ class Connection:
         finally:
             self._sent.set()
 
-    async def _send_all(self, data: memoryview) -> None:
+    async def _send_unsent(self) -> None:
+        # A local variable of `write` would keep the bytes until the next ones come.
+        data, self._unsent = memoryview(self._unsent), bytearray()
         self._sending = len(data)
         while data:
             await self.stream.send_all(data[:WRITE_BYTES])
