@@ -26,6 +26,7 @@ from penstock.aclient import Client, NoInstanceError
 from penstock.clock import SystemClock
 from penstock.config import parse
 from penstock.errors import RpcError
+from penstock.instance import services
 from penstock.instance.parent_instance import Parent
 from penstock.jobspec import from_command
 
@@ -393,3 +394,25 @@ def test_a_clock_35_years_ahead_rejects_submissions_and_ids_do_not_repeat():
     in_virtual_time(scenario)
     assert len(ids) == 17
     assert ids == sorted(set(ids))
+
+
+def test_free_memory_is_returned_after_work_and_not_while_there_is_none(monkeypatch):
+    returned: list[float] = []
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        monkeypatch.setattr(services, "return_memory", lambda: returned.append(trio.current_time()))
+        options = dataclasses.replace(OPTIONS, exec="sim")
+        async with instance_on(machine, options) as client:
+            jobspec = from_command(["true"], environment={}, cwd="/", duration=60)
+            await client.submit(jobspec, count=10, urgency=0)
+            await trio.sleep(HOUR)
+            assert returned
+            # A question changes nothing in the store.
+            returned.clear()
+            assert len(await client.jobs()) == 10
+            listed = trio.current_time()
+            await trio.sleep(HOUR)
+            assert len(returned) == 1
+            assert returned[0] - listed <= 2 * services.MEMORY_PAUSE_S
+
+    in_virtual_time(scenario)

@@ -40,7 +40,7 @@ SLICES_PER_COMMIT_TIME = 2.0
 MAX_SLICES = 4
 # The longest time for which the space of the disk is not read again.
 SPACE_INTERVAL_S = 0.01
-# The time from a commit until the memory that is free then is returned to the system.
+# The time from work of the job manager until memory that is free then is returned.
 MEMORY_PAUSE_S = 1.0
 # The longest pause after slices that delay other users.
 MAX_PAUSE_BETWEEN_SLICES_S = 0.02
@@ -101,8 +101,8 @@ class ManagerService:
         # The peers of the failed job manager outside of the daemon; None if it has not failed.
         self._lost_peers: list[int] | None = None
         self._alarm = broker.alarm()
-        # Set by commits.
-        self._has_committed = trio.Event()
+        # Set when the job manager has worked.
+        self._has_worked = trio.Event()
         # Since when there are changes that no message to a client has caused to be committed.
         self._uncommitted_since: float | None = None
         # Whether connections have had input between the slices of the open requests.
@@ -317,6 +317,7 @@ class ManagerService:
         )
         if busy:
             self._broker.nudge()
+        self._has_worked.set()
         self._broker.continue_reading()
         for line in lines:
             log.warning("job-manager: %s", line)
@@ -340,14 +341,14 @@ class ManagerService:
         return writable
 
     async def return_memory(self) -> None:
-        """Returns memory to the system soon after commits: many jobs may have ended.
+        """Returns memory to the system soon after work: many jobs may have ended, or be listed.
 
         The allocator does so by itself only when more is freed later.
         """
         while True:
-            await self._has_committed.wait()
+            await self._has_worked.wait()
             await trio.sleep(MEMORY_PAUSE_S)
-            self._has_committed = trio.Event()
+            self._has_worked = trio.Event()
             return_memory()
 
     async def run(self) -> None:
@@ -377,7 +378,6 @@ class ManagerService:
         else:
             self._report_purge()
             self._manager.record_commit(clock.monotonic())
-        self._has_committed.set()
         self._commit_time = clock.monotonic() - began
         self._slices_time = 0.0
         self._uncommitted_since = None
