@@ -10,8 +10,9 @@ import sys
 import textwrap
 import time
 from argparse import ArgumentTypeError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import chain, islice
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from penstock.errors import Error, FormatError, NotFoundError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.rows import JobRow
 
@@ -231,37 +232,52 @@ class _List:
     def show(self, client: Client, constraint: dict[str, Any], path: list[str]) -> None:
         """Prints the jobs of the instance in the job `path`, the last one of nested jobs."""
         args = self._args
-        rows, is_cut = _rows(client, args, constraint)
-        now = args.clock.now()
-        if args.sort:
-            _sort(rows, args.sort, now)
-        if args.json:
-            place = {"instance": "/".join(path)} if args.recursive else {}
-            for row in rows:
-                print(json_text(job_row(row) | place))
-        else:
-            if path:
-                print(f"\n{'/'.join(path)}:")
-            self._print(client, rows, now)
+        count = 0
+        # Jobs of which nested ones are to be shown.
+        nested = []
+        with _rows(client, args, constraint) as listed:
+            now = args.clock.now()
+            limit = args.count if args.count and not args.id else None
+            rows: Iterator[JobRow] = islice(listed, limit)
+            if args.sort:
+                rows = iter(_sorted(list(rows), args.sort, now))
+            # A request that is rejected shows nothing else.
+            first = list(islice(rows, 1))
+            write = self._writer(client, path, now)
+            for row in chain(first, rows):
+                write(row)
+                count += 1
+                if args.recursive and nested_uri(row) is not None:
+                    nested.append(row)
+            is_cut = limit is not None and next(listed, None) is not None
         if is_cut:
             sys.stdout.flush()
-            following = args.skip + len(rows)
-            shown = f"`--skip {following}` shows the next, `-c 0` all"
-            print(f"penstock jobs: only {_shown(args.skip, len(rows))}: {shown}", file=sys.stderr)
-        if args.recursive and len(path) < args.level:
-            self._descend(rows, path)
+            shown = f"`--skip {args.skip + count}` shows the next, `-c 0` all"
+            print(f"penstock jobs: only {_shown(args.skip, count)}: {shown}", file=sys.stderr)
+        if len(path) < args.level:
+            self._descend(nested, path)
 
-    def _print(self, client: Client, rows: list[JobRow], now: float) -> None:
+    def _writer(self, client: Client, path: list[str], now: float) -> Callable[[JobRow], None]:
+        """Prints what comes before the rows; returns the function that prints one."""
+        if self._args.json:
+            place = {"instance": "/".join(path)} if self._args.recursive else {}
+            return lambda row: print(json_text(job_row(row) | place))
+        if path:
+            print(f"\n{'/'.join(path)}:")
         if self._formatter is None:
             queues = client.config().get("queues")
             self._formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
+        formatter = self._formatter
         if not self._args.no_header:
-            print(_fitted(self._formatter.header().rstrip(), self._columns))
-        for row in rows:
+            print(_fitted(formatter.header().rstrip(), self._columns))
+
+        def write(row: JobRow) -> None:
             values = fields(row, now)
-            line = _fitted(self._formatter.line(values).rstrip(), self._columns)
+            line = _fitted(formatter.line(values).rstrip(), self._columns)
             color = COLORS.get(values["status"]) if self._is_colored else None
             print(f"\x1b[{color}m{line}\x1b[0m" if color else line)
+
+        return write
 
     def _descend(self, rows: list[JobRow], path: list[str]) -> None:
         self._args.id = []
@@ -275,19 +291,21 @@ class _List:
                         self.show(client, constraint, [*path, id_text(row["id"])])
 
 
+@contextmanager
 def _rows(
     client: Client, args: argparse.Namespace, constraint: dict[str, Any]
-) -> tuple[list[JobRow], bool]:
-    """The rows in the order of the output, and whether the limit has left out some."""
+) -> Iterator[Iterator[JobRow]]:
+    """The rows in the order of the output as they arrive, one more than the limit."""
     since = args.since or 0.0
     if args.id:
-        rows = client.job_rows(ids=args.id, constraint=constraint, since=since)
-        return rows[args.skip :], False
+        with client.iter_job_rows(ids=args.id, constraint=constraint, since=since) as rows:
+            yield islice(rows, args.skip, None)
+        return
     limit = args.count + 1 if args.count else 0
-    rows = client.job_rows(
+    with client.iter_job_rows(
         constraint=constraint, max_entries=limit, since=since, order="state", skip=args.skip
-    )
-    return rows[: args.count or None], bool(args.count) and len(rows) > args.count
+    ) as rows:
+        yield iter(rows)
 
 
 def _shown(skipped: int, count: int) -> str:
@@ -297,8 +315,8 @@ def _shown(skipped: int, count: int) -> str:
     return f"jobs {skipped + 1} to {skipped + count} are shown"
 
 
-def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:
-    """Sorts rows by fields; those without a value come last."""
+def _sorted(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> list[JobRow]:
+    """Rows sorted by fields; those without a value come last."""
     values: dict[int, list[Any]] = {}
     for row in rows:
         found = fields(row, now)
@@ -308,7 +326,8 @@ def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:
         empty = [row for row in rows if values[row["id"]][column] in (None, "")]
         full = [row for row in rows if values[row["id"]][column] not in (None, "")]
         full.sort(key=lambda row: values[row["id"]][column], reverse=is_descending)
-        rows[:] = full + empty
+        rows = full + empty
+    return rows
 
 
 # By status: the parameter of "select graphic rendition" (ECMA-48).

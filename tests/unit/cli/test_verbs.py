@@ -571,6 +571,16 @@ def test_jobs_are_requested_by_state_and_a_cut_is_named(fake, listing, capsys):
         assert capsys.readouterr() == ("6\n2\n4\n3\n", "")
 
 
+def test_jobs_are_shown_as_they_arrive_and_none_if_the_list_is_rejected(fake, answers, capsys):
+    parts = [{"jobs": [named(job, 16)]} for job in (3, 2)]
+    fake.methods["job-list.list"] = answers(*parts, errnum=errno.EIO, errtext="the disk failed")
+    assert main(["jobs", "-A", "-n", "-c", "0", "-o", "{id.dec}"]) == 1
+    assert capsys.readouterr() == ("3\n2\n", "penstock jobs: the disk failed\n")
+    fake.methods["job-list.list"] = answers(errnum=errno.ENOENT, errtext="no job")
+    assert main(["jobs", "ƒ2"]) == 1
+    assert capsys.readouterr() == ("", "penstock jobs: no job\n")
+
+
 def test_jobs_are_sorted_by_fields(fake, listing, capsys):
     rows = [
         named(1, 16, "b", nodelist="n1"),
