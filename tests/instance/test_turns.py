@@ -15,7 +15,7 @@ from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 
 from penstock._core import Batch, Decoder, Message
 from penstock.config import parse
-from penstock.instance.broker import MIN_PART_MESSAGES, ROUND_MESSAGES
+from penstock.instance.intake import MIN_PART_MESSAGES, ROUND_MESSAGES
 from penstock.instance.services import MAX_SLICES, SLICES_PER_COMMIT_TIME
 from penstock.jobspec import from_command
 
@@ -146,7 +146,7 @@ def test_a_round_takes_some_messages_of_each_connection(monkeypatch):
         async with instance_on(machine, OPTIONS) as client, trio.open_nursery() as nursery:
             assert machine.instance is not None
             broker = machine.instance._broker
-            take_in, run_round = broker._take_in, broker.run_round
+            take_in, run_round = broker.take_in, broker.run_round
 
             def take(peer: int, batch: Batch, network: Network) -> None:
                 rounds[-1].append((peer, len(batch)))
@@ -168,7 +168,7 @@ def test_a_round_takes_some_messages_of_each_connection(monkeypatch):
                 assert tags == list(range(1, PINGS + 1))
                 answered.append(tags[-1])
 
-            monkeypatch.setattr(broker, "_take_in", take)
+            monkeypatch.setattr(broker, "take_in", take)
             monkeypatch.setattr(broker, "run_round", run)
             for _ in range(CLIENTS):
                 nursery.start_soon(ping_often)

@@ -18,9 +18,9 @@ from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
 from penstock._core import Batch, JobManager, Message
-from penstock.instance import broker as broker_module
 from penstock.instance import connection as connection_module
 from penstock.instance import guests as guests_module
+from penstock.instance import intake as intake_module
 from penstock.instance.control import ControlService
 from penstock.instance.services import ManagerService
 from penstock.instance.sockets import LocalSockets
@@ -244,7 +244,7 @@ def test_a_guest_is_served_when_it_leaves_little_unread_whichever_it_reads(
 
 def test_what_the_owner_does_not_read_is_bounded_on_all_its_connections(tmp_path, monkeypatch):
     most, little = 4_000_000, 200_000
-    monkeypatch.setattr(broker_module, "ALL_UNREAD_BYTES", most)
+    monkeypatch.setattr(intake_module, "ALL_UNREAD_BYTES", most)
     monkeypatch.setattr(connection_module, "BACKPRESSURE_BYTES", little)
 
     async def main():

@@ -180,7 +180,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "stream-ends-twice": (Broker, "_retract", _retract_without_end),
     "reads-uncommitted": (ManagerService, "_serve_reads", _read_uncommitted),
     "drain-not-withheld": (ResourceService, "withhold", _nothing),
-    "token-forgotten": (Broker, "_take_in", _forget_token),
+    "token-forgotten": (Broker, "take_in", _forget_token),
     "scheduler-not-told": (ManagerService, "restart", _no_followers),
     "state-not-rebuilt": (ManagerService, "_rebuild", _no_rebuild),
     "never-restarted": (Restarts, "_pause", _never_restart),

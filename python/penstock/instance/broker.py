@@ -1,7 +1,7 @@
 """The broker: peers, their connections, and the pump that moves batches of messages between them.
 
-Rust routes (`Router`); this module accepts, authenticates, reads and writes, and has the
-in-process services post their output.
+Rust routes (`Router`); this module accepts and authenticates, has messages read (`Intake`) and
+written (`Connection`), and has the in-process services post their output.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ from penstock._core import (
     ROLE_OWNER,
     ROLE_USER,
     Batch,
-    Decoder,
     Histogram,
     JobManager,
     MockExec,
     Router,
     Scheduler,
 )
-from penstock.errors import Error, RequestError, StoreError, WireError
+from penstock.errors import Error, RequestError, StoreError
 from penstock.instance.alarm import Alarm
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.failure import Failure
 from penstock.instance.guests import (
-    GUEST_MESSAGES,
     LITTLE_UNREAD_BYTES,
     GuestLimits,
     GuestPeer,
     GuestServer,
 )
+from penstock.instance.intake import Intake
 from penstock.instance.quotas import Quotas
 from penstock.instance.requests import describe_messages, rejections
 from penstock.instance.supervision import FAULTS
@@ -56,22 +55,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
-# A larger buffer is mapped and unmapped by the C library for each read.
-READ_BYTES = 64 * 1024
-# No more is read of a client that leaves more than this unread. It is disconnected when it leaves
-# still more unread of what it has asked for, such as events.
-UNREAD_BYTES = 64 << 20
-# With more than this unread on the connections of the owner and of root together, no more is read
-# of the connections among these that are not writable.
-ALL_UNREAD_BYTES = 512 << 20
-# Messages of the owner's connections that a round takes, some 10 ms of work, and those of each
-# connection at least.
-ROUND_MESSAGES = 512
-MIN_PART_MESSAGES = 8
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
-# Users count as present until this time after their last request, in seconds.
-PRESENCE_S = 0.1
 # Seconds until the next attempt, when a connection cannot be accepted.
 ACCEPT_PAUSE_S = 0.1
 # Seconds in which clients get the last responses of an instance that ends.
@@ -148,6 +133,7 @@ class Broker:
     Attributes:
         clock: the time.
         connection_log: the log's lines about connections.
+        intake: reads what clients send.
         owner: user id of the instance owner.
         pid: the daemon's process id.
         uuid: the broker's UUID.
@@ -196,6 +182,7 @@ class Broker:
         # The PMIx servers of the jobs of guests: services with the credentials of these.
         self._servers: dict[int, GuestServer] = {}
         self._guests = GuestLimits(self._quotas, self._sockets, self._servers)
+        self.intake = Intake(self, clock, self._quotas, self._guests, self._sockets, self._servers)
         self._networks: list[Network] = []
         self._posted: deque[tuple[int, Batch]] = deque()
         # Posted messages for the next exchange of a round.
@@ -203,8 +190,6 @@ class Broker:
         self._store = _Store()
         # The posted batches that tell nothing uncommitted, by `id`.
         self._committed: dict[int, Batch] = {}
-        # When each user has last sent something as a client, while that counts.
-        self._requested_at: dict[int, float] = {}
         # Connections with queued messages that may tell what is not committed.
         self._unflushed: set[Connection] = set()
         # Whether the last commit is being synced, and connections with messages that wait for it.
@@ -217,12 +202,6 @@ class Broker:
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
         self._in_round = False
-        # The tasks whose messages are posted for the next round.
-        self._posted_tasks = trio.lowlevel.ParkingLot()
-        # Of connections of the owner, in this round.
-        self._taken_messages = 0
-        # Connections of the owner with messages that are taken in later rounds.
-        self._taken_in_parts = 0
         # Whether any service may have output to post.
         self._nudged = False
         # Whether one has more output than it has posted: others are served before the next round.
@@ -230,13 +209,7 @@ class Broker:
         self._subscribed = trio.Event()
         self._is_posting_output = False
         self._next_peer = 1
-        # Whether the client with a route has to wait for its open requests, the connections of such
-        # clients, and the tasks that read of them.
-        self._is_ahead: Callable[[bytes], bool] = lambda _: False
-        self._held_back: set[int] = set()
-        self._held_back_tasks = trio.lowlevel.ParkingLot()
         # For the statistics.
-        self._received = 0
         self._rounds = Histogram()
         self._commits = Histogram()
         self._slices = Histogram()
@@ -398,11 +371,10 @@ class Broker:
         server = self._servers.get(peer)
         if server is not None:
             self._quotas.count_requests(server.uid, read.messages, read.message_bytes)
-            problem = self._count_unfinished(server.uid, peer, read.unfinished_bytes)
+            problem = self.intake.count_unfinished(server.uid, peer, read.unfinished_bytes)
             if problem is not None:
                 return problem
-        while self._is_posted(peer):
-            await self._posted_tasks.park()
+        await self.intake.wait_routed(peer)
         await trio.sleep(0 if server is None else self._quotas.pause(server.uid))
         return None
 
@@ -480,52 +452,6 @@ class Broker:
     def has_input(self) -> bool:
         """Whether a connection can be read."""
         return any(network.has_input() for network in self._networks)
-
-    def present_users(self) -> list[int]:
-        """The users whose clients have sent something a moment ago."""
-        since = self.clock.monotonic() - PRESENCE_S
-        for user in [user for user, time in self._requested_at.items() if time < since]:
-            del self._requested_at[user]
-        return list(self._requested_at)
-
-    def hold_back(self, is_ahead: Callable[[bytes], bool]) -> None:
-        """Reads no more of a client while it is ahead of its open requests.
-
-        Args:
-            is_ahead: says whether the client with a route is ahead. The broker calls it after each
-                read, and after each `continue_reading`.
-        """
-        self._is_ahead = is_ahead
-        self.continue_reading()
-
-    def continue_reading(self) -> None:
-        """Reads on of the clients that are no longer ahead of their open requests."""
-        self._held_back_tasks.unpark_all()
-
-    async def _wait_to_read(self, number: int, peer: Connection) -> None:
-        """Returns when more is to be read of a peer, so that the daemon's memory stays bounded.
-
-        Until then it leaves much unread, or has many open requests that are done in slices.
-        """
-        if self._leaves_much_unread(peer):
-            await peer.wait_writable()
-        try:
-            while self._is_ahead(self._uuids[number]):
-                self._held_back.add(number)
-                await self._held_back_tasks.park()
-        finally:
-            self._held_back.discard(number)
-
-    def _leaves_much_unread(self, peer: Connection) -> bool:
-        """Whether a client leaves much unread, or some while all clients leave very much."""
-        if not peer.is_client or peer.is_writable:
-            return False
-        if peer.unsent > UNREAD_BYTES:
-            return True
-        if peer.is_guest:
-            return False
-        unread = (remote.unsent for remote in self._sockets.values() if not remote.is_guest)
-        return sum(unread) > ALL_UNREAD_BYTES
 
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
@@ -654,8 +580,8 @@ class Broker:
             "closed_unread": self._closed_unread,
             "guests": self._guests.stats(rejections),
             "owner_rejected": owner,
-            "held_back": len(self._held_back),
-            "received": self._received,
+            "held_back": self.intake.held_back,
+            "received": self.intake.received,
             "rounds": self._rounds.stats(),
             "commits": self._commits.stats(),
             "slices": self._slices.stats(),
@@ -685,7 +611,7 @@ class Broker:
         if not self._in_round:
             self._wake.set()
 
-    def _take_in(self, peer: int, batch: Batch, network: Network) -> None:
+    def take_in(self, peer: int, batch: Batch, network: Network) -> None:
         """Routes what a client has sent: at once, or in one round with what others have sent."""
         if network.has_input():
             self.post(peer, batch)
@@ -693,55 +619,18 @@ class Broker:
             self._posted.append((peer, batch))
             self.run_round()
 
-    async def _take_in_rounds(self, number: int, batch: Batch, network: Network) -> None:
-        """Routes what a client of the owner has sent: in parts, if others have sent much, too.
-
-        Of each connection a round takes some messages, so a few are not behind many of others.
-        """
-        first, is_cut = 0, False
-        try:
-            while True:
-                share = ROUND_MESSAGES // (1 + self._taken_in_parts - is_cut)
-                size = min(share, ROUND_MESSAGES - self._taken_messages)
-                part = batch[first : first + max(size, MIN_PART_MESSAGES)]
-                first += len(part)
-                self._taken_messages += len(part)
-                self._take_in(number, part, network)
-                if first >= len(batch):
-                    return
-                self._taken_in_parts += not is_cut
-                is_cut = True
-                while self._is_posted(number):
-                    await self._posted_tasks.park()
-                await trio.lowlevel.checkpoint()
-        finally:
-            self._taken_in_parts -= is_cut
-
-    def _is_posted(self, number: int) -> bool:
+    def is_posted(self, peer: int) -> bool:
         """Whether messages of a peer are still to be routed."""
-        return any(sender == number for sender, _ in (*self._posted, *self._unrouted))
+        return any(sender == peer for sender, _ in (*self._posted, *self._unrouted))
 
-    async def _take_in_parts(
-        self, number: int, peer: Connection, batch: Batch, network: Network
-    ) -> None:
-        """Routes what a guest has sent, in parts: others are served in between.
+    def respond(self, peer: int, responses: Batch) -> None:
+        """Sends a client responses of the broker itself."""
+        self._send(peer, self._sockets[peer], responses, is_committed=True)
+        self._wake_pump()
 
-        It waits while the guest leaves too much unread, on whichever connection, and after long
-        responses.
-        """
-        first = 0
-        while first < len(batch):
-            await self._guests.wait_read(peer.uid)
-            routed = peer.routed
-            self._take_in(number, batch[first : first + GUEST_MESSAGES], network)
-            while peer.routed == routed:
-                await self._posted_tasks.park()
-            first += peer.routed - routed
-            if peer.is_charged:
-                peer.is_charged = False
-                await trio.sleep(self._quotas.pause(peer.uid))
-            else:
-                await trio.lowlevel.checkpoint()
+    def route_of(self, peer: int) -> bytes:
+        """The first hop of the routes of a peer's requests."""
+        return self._uuids[peer]
 
     def run_round(self) -> bool:
         """Routes the posted messages, and has services post their output, until there is none.
@@ -770,11 +659,10 @@ class Broker:
                 self.commit()
         finally:
             self._in_round = False
-            self._taken_messages = 0
             self._rounds.observe(self.clock.monotonic() - began)
             if self._posted or self._nudged or self._has_rest or self._abandoned:
                 self._wake.set()
-            self._posted_tasks.unpark_all()
+            self.intake.end_round()
         return bool(self._posted)
 
     @property
@@ -1274,12 +1162,6 @@ class Broker:
             finally:
                 connection.close()
 
-    def _reject_oversized(self, number: int, peer: Connection, oversized: Batch) -> None:
-        problem = self._quotas.reject_messages(len(oversized))
-        responses = Batch(rejections(oversized, errno.EMSGSIZE, problem))
-        self._send(number, peer, responses, is_committed=True)
-        self._wake_pump()
-
     def _roles(self, uid: int) -> int:
         if uid == self.owner or (uid == 0 and self._allow_root):
             return ROLE_OWNER | ROLE_LOCAL
@@ -1301,7 +1183,7 @@ class Broker:
                 peer.scope = nursery.cancel_scope
                 nursery.start_soon(peer.write)
                 try:
-                    await self._read(number, peer, network)
+                    await self.intake.read(number, peer, network)
                 finally:
                     nursery.cancel_scope.cancel()
         finally:
@@ -1310,66 +1192,3 @@ class Broker:
             self._syncing.discard(peer)
             self._remove_peer(number)
             self._guests.record_read(peer.uid)
-
-    def _count_unfinished(self, uid: int, number: int, size: int) -> str | None:
-        """Sets the bytes that a guest's peer has sent of an unfinished message.
-
-        It disconnects the peers with too much.
-
-        Returns:
-            The limit for which this peer is disconnected.
-        """
-        while (excess := self._quotas.set_unfinished(uid, number, size)) is not None:
-            self._quotas.set_unfinished(excess.uid, excess.number, 0)
-            remote, server = self._sockets.get(excess.number), self._servers.get(excess.number)
-            if remote is not None:
-                text = "closing the connection of pid %d: %s"
-                remote.report(logging.WARNING, text, remote.pid, excess.problem)
-                remote.discard()
-            if server is not None:
-                server.close(excess.problem)
-            if excess.number == number:
-                return excess.problem
-        return None
-
-    async def _read(self, number: int, peer: Connection, network: Network) -> None:
-        decoder = Decoder()
-        had_unfinished = False
-        while data := await peer.read(READ_BYTES):
-            malformed = None
-            if peer.is_guest:
-                decoder.set_message_limit(self._quotas.message_bytes)
-            try:
-                batch = decoder.feed(data)
-            except WireError as error:
-                # The messages before the malformed frame are valid, wherever the chunk begins.
-                batch, malformed = error.messages or Batch([]), error
-            oversized = decoder.take_oversized()
-            if oversized:
-                self._reject_oversized(number, peer, oversized)
-            count = len(batch) + len(oversized)
-            if batch.has_cbor():
-                peer.cbor = True
-                if rejected := batch.normalise():
-                    self._send(number, peer, rejected, is_committed=True)
-                    self._wake_pump()
-            if peer.is_guest and (had_unfinished or decoder.pending):
-                had_unfinished = decoder.pending > 0
-                if self._count_unfinished(peer.uid, number, decoder.pending) is not None:
-                    return
-            self._received += count
-            if peer.is_client:
-                self._requested_at[peer.userid] = self.clock.monotonic()
-            if peer.is_guest:
-                self._quotas.count_requests(peer.uid, count)
-                await self._take_in_parts(number, peer, batch, network)
-            else:
-                await self._take_in_rounds(number, batch, network)
-            if malformed is not None:
-                peer.report(
-                    logging.WARNING, "closing the connection of pid %d: %s", peer.pid, malformed
-                )
-                return
-            await self._wait_to_read(number, peer)
-            if peer.is_guest and (pause := self._quotas.pause(peer.uid)):
-                await trio.sleep(pause)

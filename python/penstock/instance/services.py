@@ -166,7 +166,7 @@ class ManagerService:
     def _report_failure(self, fault: BaseException) -> None:
         for follow in self.on_failure:
             follow(fault)
-        self._broker.continue_reading()
+        self._broker.intake.continue_reading()
 
     def _open_for_reading(self, fault: StoreError) -> None:
         """Has requests that change nothing served while the store cannot be written."""
@@ -186,7 +186,7 @@ class ManagerService:
         """Has the store committed; the peers of a job manager that failed must connect again."""
         self._broker.set_store(self.peer, self._commit, lambda: self._is_syncing, self._finish_sync)
         self._broker.set_core(self.peer, self._manager, self._read_clock_and_space)
-        self._broker.hold_back(self._is_ahead)
+        self._broker.intake.hold_back(self._is_ahead)
         if self._lost_peers is None:
             return
         for peer in self._lost_peers:
@@ -318,7 +318,7 @@ class ManagerService:
         if busy:
             self._broker.nudge()
         self._has_worked.set()
-        self._broker.continue_reading()
+        self._broker.intake.continue_reading()
         for line in lines:
             log.warning("job-manager: %s", line)
         self._purged += purged
@@ -363,7 +363,7 @@ class ManagerService:
             with suppress(RequestError), self.guard():
                 if clock.now() >= self._resume_at:
                     self._advance()
-                    if self._manager.delays(self._broker.present_users()):
+                    if self._manager.delays(self._broker.intake.present_users()):
                         self._pause(began)
                 self._broker.nudge()
 
