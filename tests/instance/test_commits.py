@@ -22,6 +22,7 @@ from penstock.client import Client
 from penstock.client.calls import raw_call
 from penstock.errors import RpcError, StoreError
 from penstock.instance import sockets
+from penstock.instance.commits import Store
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.services import MAX_COMMIT_DELAY_S
 from penstock.instance.sockets import LocalSockets
@@ -89,7 +90,7 @@ def test_a_late_commit_that_fails_is_retried_by_a_job_manager_built_again():
             job = await client.submit(simulated_job("10s"))
             instance = machine.instance
             assert instance is not None
-            instance._broker.set_store(instance._jobs.peer, fail)
+            instance._broker.commits.store = Store(instance._jobs.peer, fail)
             await trio.sleep(20)
             assert len(failures) == 1
             assert (await client.wait_row(job))["success"]
@@ -109,7 +110,7 @@ def test_a_submission_is_rejected_that_cannot_be_committed_with_a_response_to_an
             assert instance is not None
             broker = instance._broker
             asking = AskingPeer(broker)
-            broker.set_store(instance._jobs.peer, fail)
+            broker.commits.store = Store(instance._jobs.peer, fail)
             # The job manager serves both requests in one round, and answers the first one first.
             monkeypatch.setattr(machine.network, "has_input", asking.ask)
             with pytest.raises(RpcError) as caught:
@@ -160,7 +161,9 @@ class Writer:
         # Whether the disk is slow: a commit is durable at the end of a sync.
         self.is_slow = False
         self.is_syncing = False
-        broker.set_store(self.peer, self.commit, lambda: self.is_syncing, self.finish_sync)
+        broker.commits.store = Store(
+            self.peer, self.commit, lambda: self.is_syncing, self.finish_sync
+        )
 
     def commit(self) -> None:
         if self.fault == "commit":
@@ -239,13 +242,13 @@ async def test_responses_wait_for_a_slow_sync_and_others_do_not(tmp_path):
             await trio.lowlevel.checkpoint()
         assert writer.calls == ["write", "commit", "write"]
         # The end of the sync is that of the first commit alone; another one follows.
-        writer.broker.end_sync()
+        writer.broker.commits.end_sync()
         responses = await client.receive()
         while len(responses) < 2:
             responses += await client.receive()
         assert [each.topic for each in responses] == ["writer.write", "broker.nothing"]
         assert writer.calls == ["write", "commit", "write", "synced", "commit"]
-        writer.broker.end_sync()
+        writer.broker.commits.end_sync()
         (response,) = await other.receive()
         assert (response.topic, response.errnum) == ("writer.write", 0)
 
@@ -261,7 +264,7 @@ async def test_a_sync_that_fails_rejects_the_held_responses(tmp_path):
         while writer.calls.count("write") < 2:
             await trio.lowlevel.checkpoint()
         writer.fault = "sync"
-        writer.broker.end_sync()
+        writer.broker.commits.end_sync()
         for each in (client, other):
             (response,) = await each.receive()
             assert (response.topic, response.errnum) == ("writer.write", errno.ENOSPC)
@@ -334,8 +337,8 @@ class SlowManager:
 
 async def end_syncs(broker: Broker) -> None:
     """Ends each sync that is under way, until none is."""
-    while broker.is_syncing:
-        broker.end_sync()
+    while broker.commits.is_syncing:
+        broker.commits.end_sync()
         await trio.testing.wait_all_tasks_blocked()
 
 
@@ -351,13 +354,13 @@ def test_the_output_of_purged_jobs_is_removed_when_the_purge_is_durable(monkeypa
             # A commit is being synced when the jobs are purged.
             nursery.start_soon(client.submit, simulated_job("1s"))
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.is_syncing
+            assert broker.commits.is_syncing
             nursery.start_soon(client.rpc, "job-manager.purge", {"force": True, "num_limit": 0})
             await trio.testing.wait_all_tasks_blocked()
             assert machine.output.retained == {job}
-            broker.end_sync()
+            broker.commits.end_sync()
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.is_syncing
+            assert broker.commits.is_syncing
             assert machine.output.retained == {job}
             await end_syncs(broker)
             assert machine.output.retained == set()
@@ -380,7 +383,7 @@ def test_a_durable_response_is_sent_although_the_job_manager_has_panicked_since(
 
             nursery.start_soon(submit)
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.is_syncing
+            assert broker.commits.is_syncing
             assert not submitted
             manager.is_failing = True
             broker.fail(service.peer, RuntimeError("on demand"))

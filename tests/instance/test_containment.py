@@ -22,6 +22,7 @@ from penstock._core import STREAMING, Message, PanicException
 from penstock.config import parse
 from penstock.errors import NoInstanceError, RpcError, StoreError
 from penstock.instance import services
+from penstock.instance.commits import Store
 from penstock.instance.connection_log import MAX_USER_LINES
 from penstock.instance.quotas import MAX_FAILURES, REJECTION_S
 from penstock.instance.supervision import SUSPENSION_S, contain, supervise
@@ -346,7 +347,7 @@ def put_before_job_manager(machine: SimulatedMachine, faulty: Any) -> None:
     instance = machine.instance
     assert instance is not None
     instance._jobs._manager = faulty
-    instance._broker.set_store(instance._jobs.peer, faulty.commit)
+    instance._broker.commits.store = Store(instance._jobs.peer, faulty.commit)
     instance._broker.set_core(instance._jobs.peer, faulty)
 
 
@@ -492,7 +493,7 @@ def test_a_stream_whose_responses_are_not_committed_ends_once():
             assert instance is not None
             raw = RawClient(await machine.network.open(f"local://{OPTIONS.socket}"))
             faulty = FaultyOnce(instance._manager, "commit", DISK_FULL)
-            instance._broker.set_store(instance._jobs.peer, faulty.commit)
+            instance._broker.commits.store = Store(instance._jobs.peer, faulty.commit)
             payload = {"id": job, "flags": 0}
             await raw.send("job-info.eventlog-watch", payload, flags=STREAMING)
             (error,) = await raw.receive()
@@ -512,7 +513,7 @@ def fail_commits(instance: Instance) -> None:
             raise DISK_FULL
         manager.commit()
 
-    instance._broker.set_store(instance._jobs.peer, commit)
+    instance._broker.commits.store = Store(instance._jobs.peer, commit)
 
 
 def test_a_follower_of_the_log_stays_when_another_response_to_it_cannot_be_committed():

@@ -17,6 +17,7 @@ from tests.simulation.script import Script
 
 from penstock._core import Batch, Message
 from penstock.instance.broker import Broker
+from penstock.instance.commits import Commits
 from penstock.instance.connection import Connection
 from penstock.instance.resource import ResourceService
 from penstock.instance.restart import Restarts
@@ -44,10 +45,10 @@ def _each_delivery_alone(real: Any) -> Any:
 def _flush_before_commit(real: Any) -> Any:
     """Responses are sent before the commit."""
 
-    def commit(broker: Broker) -> None:
-        for remote in broker._unflushed:
+    def commit(commits: Commits) -> None:
+        for remote in commits._unflushed:
             remote.flush()
-        real(broker)
+        real(commits)
 
     return commit
 
@@ -82,10 +83,9 @@ def _keep_posted(_real: Any) -> Any:
 
     def abandon(broker: Broker, failure: Any) -> None:
         for number, remote in broker._sockets.items():
-            if remote in broker._unflushed:
+            if broker.commits.holds(remote):
                 broker._retract(number, remote, failure)
-        broker._unflushed.clear()
-        broker._store = type(broker._store)()
+        broker.commits.abandon()
 
     return abandon
 
@@ -172,7 +172,7 @@ def _write_again(_real: Any) -> Any:
 # The bug, the class and the function that it is in, and its replacement.
 PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "response-behind-failed-commit": (Broker, "_deliver", _each_delivery_alone),
-    "flush-before-commit": (Broker, "commit", _flush_before_commit),
+    "flush-before-commit": (Commits, "commit", _flush_before_commit),
     "response-sent-twice": (Connection, "send", _send_twice),
     "failed-service-silent": (Broker, "_reject", _nothing),
     "outstanding-not-answered": (Broker, "_answer_abandoned", _forget_abandoned),

@@ -1,7 +1,8 @@
 """The broker: peers, their connections, and the pump that moves batches of messages between them.
 
 Rust routes (`Router`); this module accepts and authenticates, has messages read (`Intake`) and
-written (`Connection`), and has the in-process services post their output.
+written (`Connection`), has the in-process services post their output, and has it committed
+(`Commits`) before it is sent.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from penstock._core import (
 )
 from penstock.errors import Error, RequestError, StoreError
 from penstock.instance.alarm import Alarm
+from penstock.instance.commits import Commits
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.failure import Failure
@@ -108,16 +110,6 @@ def _key(receiver: int, message: Message) -> _ResponseKey | None:
     return receiver, tuple(message.routes or ()), message.matchtag
 
 
-@dataclass(frozen=True)
-class _Store:
-    """The store, and the peer whose changes it commits (`set_store`); by default there is none."""
-
-    peer: int = 0
-    commit: Callable[[], bool | None] = lambda: False
-    is_syncing: Callable[[], bool] = lambda: False
-    finish_sync: Callable[[], object] = lambda: None
-
-
 class Broker:
     """Routes messages between connections and in-process services.
 
@@ -132,6 +124,7 @@ class Broker:
 
     Attributes:
         clock: the time.
+        commits: commits the store, and holds messages until then.
         connection_log: the log's lines about connections.
         intake: reads what clients send.
         owner: user id of the instance owner.
@@ -187,17 +180,11 @@ class Broker:
         self._posted: deque[tuple[int, Batch]] = deque()
         # Posted messages for the next exchange of a round.
         self._unrouted: deque[tuple[int, Batch]] = deque()
-        self._store = _Store()
-        # The posted batches that tell nothing uncommitted, by `id`.
-        self._committed: dict[int, Batch] = {}
-        # Connections with queued messages that may tell what is not committed.
-        self._unflushed: set[Connection] = set()
-        # Whether the last commit is being synced, and connections with messages that wait for it.
-        self._is_syncing = False
-        self._syncing: set[Connection] = set()
-        # The batches that were posted before it, by `id`.
-        self._posted_before_sync: dict[int, Batch] = {}
-        self._commit_began = 0.0
+        self.commits = Commits(
+            clock,
+            lambda: (*self._posted, *self._unrouted),
+            lambda fault: self.fail(self.commits.store.peer, fault),
+        )
         self._alarms: list[Alarm] = []
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
@@ -211,7 +198,6 @@ class Broker:
         self._next_peer = 1
         # For the statistics.
         self._rounds = Histogram()
-        self._commits = Histogram()
         self._slices = Histogram()
 
     def set_quota(self, quota: Quota) -> None:
@@ -270,25 +256,6 @@ class Broker:
                 self.detach(peer)
                 raise ValueError(f"service `{name}` is registered already")
         return peer
-
-    def set_store(
-        self,
-        peer: int,
-        commit: Callable[[], bool | None],
-        is_syncing: Callable[[], bool] = lambda: False,
-        finish_sync: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Sets the store, which makes changes durable before messages leave.
-
-        Args:
-            peer: the service that writes to the store. When it has failed, nothing is committed.
-            commit: makes its changes durable, and returns whether there were any. If it raises, the
-                service has failed.
-            is_syncing: whether the changes of the last commit are durable only at the end of a sync
-                that a thread makes.
-            finish_sync: waits for that end. If it raises, the service has failed.
-        """
-        self._store = _Store(peer, commit, is_syncing, finish_sync)
 
     def set_core(
         self,
@@ -583,7 +550,7 @@ class Broker:
             "held_back": self.intake.held_back,
             "received": self.intake.received,
             "rounds": self._rounds.stats(),
-            "commits": self._commits.stats(),
+            "commits": self.commits.durations.stats(),
             "slices": self._slices.stats(),
         }
 
@@ -651,12 +618,12 @@ class Broker:
                 exchanges += self._exchange(MAX_EXCHANGES - exchanges)
                 if not self._posted:
                     break
-            if self._unflushed:
-                self.commit()
+            if self.commits.is_due:
+                self.commits.commit()
             if self._abandoned:
                 # Questions behind this round are answered by the service that only reads.
                 self._exchange(1)
-                self.commit()
+                self.commits.commit()
         finally:
             self._in_round = False
             self._rounds.observe(self.clock.monotonic() - began)
@@ -665,88 +632,6 @@ class Broker:
             self.intake.end_round()
         return bool(self._posted)
 
-    @property
-    def is_syncing(self) -> bool:
-        """Whether the last commit is being synced: the next one follows."""
-        return self._is_syncing
-
-    def commit(self) -> None:
-        """Commits the changes of this round, or leaves that to the end of the sync under way.
-
-        If that fails, no message of the round that could tell the changes is sent, the requests to
-        be answered by one are answered with the error, and the service that writes to the store has
-        failed. If the disk is slow, such messages wait for the end of a sync, and rounds follow
-        meanwhile.
-        """
-        if self._is_syncing:
-            self._unflushed = {each for each in self._unflushed if each.flush_committed()}
-            return
-        self._commit_began = self.clock.monotonic()
-        try:
-            has_changed = self._store.commit()
-        except FAULTS as error:
-            self.fail(self._store.peer, error)
-            return
-        if self._store.is_syncing():
-            self._is_syncing = True
-            self._syncing = {each for each in self._unflushed if each.hold_for_sync()}
-            self._unflushed.clear()
-            self._posted_before_sync = self._posted_batches()
-            return
-        if has_changed:
-            self._observe_commit()
-        self._committed = self._posted_batches()
-        # Services first: they act on their requests while clients read their responses.
-        for remote in sorted(self._unflushed, key=lambda remote: remote.is_client):
-            remote.flush()
-        self._unflushed.clear()
-
-    def commit_durably(self) -> None:
-        """Commits the changes so far, and waits until they are durable."""
-        self._finish_sync()
-        self.commit()
-        self._finish_sync()
-
-    def end_sync(self) -> None:
-        """Sends the messages held for the sync of the last commit, and commits later changes.
-
-        Waits for the end of the sync.
-        """
-        if self._is_syncing:
-            self._finish_sync()
-            self.commit()
-
-    def _finish_sync(self) -> None:
-        try:
-            self._send_synced()
-        except FAULTS as error:
-            self.fail(self._store.peer, error)
-
-    def _send_synced(self) -> None:
-        """Waits for the end of the sync under way, if there is one, and sends the held messages.
-
-        Raises:
-            Exception: the sync has failed.
-        """
-        if not self._is_syncing:
-            return
-        self._is_syncing = False
-        self._store.finish_sync()
-        self._observe_commit()
-        before, self._posted_before_sync = self._posted_before_sync, {}
-        self._committed = {
-            key: each for key, each in self._posted_batches().items() if key in before
-        }
-        syncing, self._syncing = self._syncing, set()
-        for remote in sorted(syncing, key=lambda remote: remote.is_client):
-            remote.flush_synced()
-
-    def _posted_batches(self) -> dict[int, Batch]:
-        return {id(batch): batch for _, batch in (*self._posted, *self._unrouted)}
-
-    def _observe_commit(self) -> None:
-        self._commits.observe(self.clock.monotonic() - self._commit_began)
-
     def _abandon_store(self, failure: Failure) -> None:
         """Sends nothing that could tell the changes of the failed service.
 
@@ -754,23 +639,21 @@ class Broker:
         """
         # The last commit may be durable.
         with suppress(*FAULTS):
-            self._send_synced()
+            self.commits.send_synced()
         self._retracted.clear()
         posted = [*self._posted, *self._unrouted]
         self._posted.clear()
         self._unrouted.clear()
         for peer, batch in posted:
-            if self._knows_committed(peer) or id(batch) in self._committed:
+            if self._knows_committed(peer) or self.commits.is_committed(batch):
                 self._posted.append((peer, batch))
                 continue
             for receiver, messages in self._router.route(peer, batch):
                 self._withhold(receiver, messages, failure)
         for number, remote in self._sockets.items():
-            if remote in self._unflushed or remote in self._syncing:
+            if self.commits.holds(remote):
                 self._retract(number, remote, failure)
-        self._unflushed.clear()
-        self._syncing.clear()
-        self._store = _Store()
+        self.commits.abandon()
 
     def _withhold(self, receiver: int, batch: Batch, failure: Failure) -> None:
         """Sends errors in place of responses that tell changes which cannot be committed."""
@@ -809,7 +692,7 @@ class Broker:
                 continue
             # A service posts nothing more before its messages that are posted already are routed.
             is_alone = not self._posted and not self._unrouted
-            if self._cores and is_alone and id(batch) not in self._committed:
+            if self._cores and is_alone and not self.commits.is_committed(batch):
                 count = max(count, self._exchange_in_rust(peer, batch, limit))
             else:
                 self._route(peer, batch)
@@ -833,7 +716,7 @@ class Broker:
         return remote if remote is not None and remote.is_guest else self._servers.get(peer)
 
     def _route(self, peer: int, batch: Batch) -> None:
-        is_committed = self._committed.pop(id(batch), None) is not None
+        is_committed = self.commits.take_committed(batch)
         self._route_messages(peer, batch, is_committed=is_committed)
 
     def _route_turn(self, peer: int, remote: GuestPeer, batch: Batch) -> None:
@@ -842,7 +725,7 @@ class Broker:
         The last message may have led to much more than a turn: the guest's next request is read
         later.
         """
-        is_committed = self._committed.pop(id(batch), None) is not None
+        is_committed = self.commits.take_committed(batch)
         began, before = self.clock.monotonic(), self._out_bytes()
         size, seconds = 0, 0.0
         for index in range(len(batch)):
@@ -917,12 +800,12 @@ class Broker:
     async def send_posted(self) -> None:
         """Returns when the posted messages have been sent, except to clients that do not read."""
         self.run_round()
-        self.commit_durably()
+        self.commits.commit_durably()
         with trio.move_on_after(SEND_TIMEOUT_S):
             for remote in list(self._sockets.values()):
                 await remote.wait_sent()
         # A request that has come meanwhile.
-        self.commit_durably()
+        self.commits.commit_durably()
 
     def _deliver(
         self, deliveries: Iterable[tuple[int, int, Batch]], *, is_committed: bool = False
@@ -936,15 +819,15 @@ class Broker:
             deliveries: the messages.
             is_committed: whether they tell nothing that is uncommitted.
         """
-        store = self._store
+        store = self.commits.store
         for sender, peer, batch in deliveries:
             attached = self._services.get(peer)
             remote = self._sockets.get(peer)
             is_known = is_committed or self._knows_committed(sender)
             if attached is not None and attached.needs_commit and not is_known:
                 self._commit_posted()
-                is_committed = self._store is store
-            if sender == store.peer and self._store is not store and not is_committed:
+                is_committed = self.commits.store is store
+            if sender == store.peer and self.commits.store is not store and not is_committed:
                 failure = self._services[sender].failure
                 if failure is not None:
                     self._withhold(peer, batch, failure)
@@ -960,10 +843,10 @@ class Broker:
         If a later commit of the round fails, the responses to what this one has committed are sent.
         Between rounds no service has such messages.
         """
-        attached = self._services.get(self._store.peer)
+        attached = self._services.get(self.commits.store.peer)
         if attached is not None and self._in_round:
             self._post_output_of(attached, self.clock.now())
-        self.commit_durably()
+        self.commits.commit_durably()
 
     def _deliver_notices(self, notices: list[tuple[int, Batch]]) -> None:
         """Passes on messages of the broker itself, by receiver."""
@@ -1003,7 +886,7 @@ class Broker:
         try:
             if not remote.send(batch, is_committed=is_committed):
                 self._closed_unread += 1
-            self._unflushed.add(remote)
+            self.commits.add(remote)
         except FAULTS as error:
             self._contain_fault(peer, error)
 
@@ -1040,7 +923,7 @@ class Broker:
         if attached.answer_on_failure:
             self._abandoned.append(attached)
             self._wake_pump()
-        if attached.peer == self._store.peer:
+        if attached.peer == self.commits.store.peer:
             self._abandon_store(failure)
 
     def _answer_abandoned(self) -> None:
@@ -1188,7 +1071,6 @@ class Broker:
                     nursery.cancel_scope.cancel()
         finally:
             del self._sockets[number]
-            self._unflushed.discard(peer)
-            self._syncing.discard(peer)
+            self.commits.remove(peer)
             self._remove_peer(number)
             self._guests.record_read(peer.uid)

@@ -12,6 +12,7 @@ import trio
 from penstock._core import Batch, MockExec, Scheduler, return_memory
 from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
+from penstock.instance.commits import Store
 from penstock.instance.failure import FAILED_SERVICE_ERRNOS, Failure
 from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
@@ -184,7 +185,9 @@ class ManagerService:
 
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
-        self._broker.set_store(self.peer, self._commit, lambda: self._is_syncing, self._finish_sync)
+        self._broker.commits.store = Store(
+            self.peer, self._commit, lambda: self._is_syncing, self._finish_sync
+        )
         self._broker.set_core(self.peer, self._manager, self._read_clock_and_space)
         self._broker.intake.hold_back(self._is_ahead)
         if self._lost_peers is None:
@@ -359,7 +362,7 @@ class ManagerService:
             began = clock.monotonic()
             commit_deadline = self._commit_deadline()
             if commit_deadline is not None and clock.now() >= commit_deadline:
-                self._broker.commit()
+                self._broker.commits.commit()
             with suppress(RequestError), self.guard():
                 if clock.now() >= self._resume_at:
                     self._advance()
@@ -411,10 +414,10 @@ class ManagerService:
             await read_input(descriptor)
             # Some ends have been waited for.
             if not self._manager.is_syncing:
-                self._broker.end_sync()
+                self._broker.commits.end_sync()
 
     def _commit_deadline(self) -> float | None:
-        if self._uncommitted_since is None or self._broker.is_syncing:
+        if self._uncommitted_since is None or self._broker.commits.is_syncing:
             return None
         if not self._has_requests_between:
             return self._uncommitted_since + MAX_COMMIT_DELAY_S
@@ -452,7 +455,7 @@ class ManagerService:
         """
         clock = self._broker.clock
         if self._is_worth_a_commit():
-            self._broker.commit()
+            self._broker.commits.commit()
         taken = clock.monotonic() - began
         self._resume_at = clock.now() + min(taken, MAX_PAUSE_BETWEEN_SLICES_S)
 
