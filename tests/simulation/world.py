@@ -27,7 +27,7 @@ from penstock._core import JobManager
 from penstock.config import from_dict
 from penstock.errors import StoreError
 from penstock.instance.daemon import Instance
-from penstock.instance.supervision import SUSPENSION_S
+from penstock.instance.supervision import FAULTS, SUSPENSION_S
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class World:
         except* StoreError as group:
             if not self.faults.store_has_failed:
                 self.record_violation("ended", f"the instance has ended: {group.exceptions}")
-        except* Exception as group:
+        except* FAULTS as group:
             if not is_injected(group) and not self._is_killed:
                 self.record_violation("ended", f"the instance has ended: {group.exceptions}")
         if not self._is_killed:
