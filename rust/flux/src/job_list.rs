@@ -5,9 +5,10 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::limits::{MAX_JOBS_PER_REQUEST, MAX_NAMES_PER_REQUEST};
+use crate::limits::MAX_NAMES_PER_REQUEST;
 use crate::payload::{
-    Json, Payload, Text, at_most, object, objects, optional_at_most, optional_short_document,
+    Json, Payload, Text, at_most, job_ids, object, objects, optional_at_most, optional_job_ids,
+    optional_short_document,
 };
 
 /// The attributes of a job, by their names in RFC 43.
@@ -63,7 +64,7 @@ pub struct ListRequest<'a> {
     /// The ids of the jobs to show (Penstock's own).
     #[serde(
         default,
-        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        deserialize_with = "optional_job_ids",
         skip_serializing_if = "Option::is_none"
     )]
     pub ids: Option<Vec<JobId>>,
@@ -162,7 +163,7 @@ pub struct ListAttrsResponse<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRequest {
     /// The jobs.
-    #[serde(deserialize_with = "at_most::<MAX_JOBS_PER_REQUEST, _, _>")]
+    #[serde(deserialize_with = "job_ids")]
     pub ids: Vec<JobId>,
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::histogram::HistogramStats;
 use crate::limits::MAX_JOBS_PER_REQUEST;
 use crate::payload::{
-    Json, Payload, Text, at_most, object, objects_by_name, optional_at_most, optional_short, short,
+    Json, Payload, Text, at_most, object, objects_by_name, optional_job_ids, optional_short, short,
 };
 
 /// The jobs that `raise`, `kill` or `urgency` names. The other keys of the same payload are read as [`RaiseRequest`],
@@ -26,7 +26,7 @@ pub struct JobsRequest {
     /// Several jobs.
     #[serde(
         default,
-        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        deserialize_with = "optional_job_ids",
         skip_serializing_if = "Option::is_none"
     )]
     pub ids: Option<Vec<JobId>>,
@@ -178,7 +178,7 @@ pub struct PurgeRequest {
     /// Purges these jobs.
     #[serde(
         default,
-        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        deserialize_with = "optional_job_ids",
         skip_serializing_if = "Option::is_none"
     )]
     pub ids: Option<Vec<JobId>>,

@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use penstock_jobspec::job_id::JobId;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
@@ -17,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::count_values;
 use crate::error::{Error, with_place};
-use crate::limits::{MAX_NAME_BYTES, MAX_NESTED_VALUES, MAX_VALUE_BYTES};
+use crate::limits::{MAX_JOBS_PER_REQUEST, MAX_NAME_BYTES, MAX_NESTED_VALUES, MAX_VALUE_BYTES};
 
 /// Reads a payload: the text of one JSON object, without the NUL at its end.
 ///
@@ -398,6 +399,11 @@ pub(crate) fn optional_name<'de: 'a, 'a, D: Deserializer<'de>>(
 /// Reads a value from at most [`MAX_VALUE_BYTES`] bytes of a payload.
 pub(crate) fn parse_short<T: DeserializeOwned, E: serde::de::Error>(value: &str) -> Result<T, E> {
     check_short(value)?;
+    parse_value(value)
+}
+
+/// Reads a value within a payload.
+fn parse_value<T: DeserializeOwned, E: serde::de::Error>(value: &str) -> Result<T, E> {
     serde_json::from_str(value).map_err(|error| {
         let text = error.to_string();
         let position = format!(" at line {} column {}", error.line(), error.column());
@@ -462,6 +468,51 @@ pub(crate) fn optional_short<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 ) -> Result<Option<T>, D::Error> {
     let value = Option::<ShortValue<T>>::deserialize(deserializer)?;
     Ok(value.map(|ShortValue(value)| value))
+}
+
+/// Reads the ids of at most [`MAX_JOBS_PER_REQUEST`] jobs, or null, for `#[serde(deserialize_with)]`.
+pub(crate) fn optional_job_ids<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<JobId>>, D::Error> {
+    let list = Option::<Json>::deserialize(deserializer)?;
+    list.map(|Json(text)| parse_job_ids(text)).transpose()
+}
+
+/// Reads the ids of at most [`MAX_JOBS_PER_REQUEST`] jobs, for `#[serde(deserialize_with)]`.
+pub(crate) fn job_ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<JobId>, D::Error> {
+    parse_job_ids(Json::deserialize(deserializer)?.0)
+}
+
+fn parse_job_ids<E: serde::de::Error>(list: &str) -> Result<Vec<JobId>, E> {
+    if let Some(ids) = compact_job_ids(list) {
+        return Ok(ids);
+    }
+    let ShortList::<MAX_JOBS_PER_REQUEST, JobId>(ids) = parse_value(list)?;
+    Ok(ids)
+}
+
+/// The ids in the compact JSON text of a list, if it is one: others must not wait for the general parser with a million of them.
+fn compact_job_ids(list: &str) -> Option<Vec<JobId>> {
+    /// Every number with as many digits fits.
+    const MAX_DIGITS: usize = 19;
+    let list = list.strip_prefix('[')?.strip_suffix(']')?;
+    // Most ids have no fewer digits.
+    let mut ids = Vec::with_capacity(list.len() / 10 + 1);
+    let (mut id, mut digits) = (0_u64, 0);
+    for byte in list.bytes().chain([b',']) {
+        match byte {
+            b'0'..=b'9' if digits < MAX_DIGITS && (digits == 0 || id > 0) => {
+                id = id * 10 + u64::from(byte - b'0');
+                digits += 1;
+            }
+            b',' if digits > 0 && ids.len() < MAX_JOBS_PER_REQUEST => {
+                ids.push(JobId::new(id));
+                (id, digits) = (0, 0);
+            }
+            _ => return None,
+        }
+    }
+    Some(ids)
 }
 
 /// Reads a list of at most `MAX` entries.
@@ -576,4 +627,70 @@ pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     }
 
     deserializer.deserialize_seq(ObjectsVisitor(PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_jobspec::job_id::JobId;
+
+    use super::{MAX_JOBS_PER_REQUEST, ShortList, compact_job_ids};
+
+    fn general(list: &str) -> Option<Vec<JobId>> {
+        let list = serde_json::from_str(list).ok();
+        list.map(|ShortList::<MAX_JOBS_PER_REQUEST, JobId>(ids)| ids)
+    }
+
+    /// Lists of up to three words of each kind of character, with all the separators that JSON has, and some that it has not.
+    #[test]
+    fn the_parser_of_compact_lists_takes_no_list_that_the_general_one_rejects_or_reads_otherwise() {
+        let words = [
+            "0",
+            "7",
+            "10",
+            "9177137705",
+            "9999999999999999999",
+            "18446744073709551615",
+            "18446744073709551616",
+            "01",
+            "00",
+            "-1",
+            "1.0",
+            "1e3",
+            "",
+            " 1",
+            "\"1\"",
+            "null",
+            "[1]",
+        ];
+        let mut lists = vec![
+            "[]".to_owned(),
+            "{}".to_owned(),
+            "[1".to_owned(),
+            "1]".to_owned(),
+        ];
+        for first in words {
+            lists.push(format!("[{first}]"));
+            for second in words {
+                lists.push(format!("[{first},{second}]"));
+                lists.extend(words.map(|third| format!("[{first},{second},{third}]")));
+            }
+        }
+        let mut compact = 0;
+        for list in &lists {
+            if let Some(ids) = compact_job_ids(list) {
+                assert_eq!(general(list), Some(ids), "{list}");
+                compact += 1;
+            }
+        }
+        assert_eq!(compact, 5 + 5 * 5 + 5 * 5 * 5);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_left_to_the_general_parser() {
+        let list = |length: usize| format!("[{}1]", "1,".repeat(length - 1));
+        let most = list(MAX_JOBS_PER_REQUEST);
+        assert_eq!(compact_job_ids(&most).unwrap().len(), MAX_JOBS_PER_REQUEST);
+        let longer = list(MAX_JOBS_PER_REQUEST + 1);
+        assert_eq!((compact_job_ids(&longer), general(&longer)), (None, None));
+    }
 }

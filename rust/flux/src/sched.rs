@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::histogram::HistogramStats;
-use crate::limits::MAX_JOBS_PER_REQUEST;
-use crate::payload::{Json, Member, Payload, Text, object, objects, optional_at_most};
+use crate::payload::{Json, Member, Payload, Text, object, objects, optional_job_ids};
 
 /// `sched.explain` and `sched.estimate`: selects jobs by id, or the first of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +17,7 @@ pub struct JobsRequest {
     /// Several jobs.
     #[serde(
         default,
-        deserialize_with = "optional_at_most::<MAX_JOBS_PER_REQUEST, _, _>",
+        deserialize_with = "optional_job_ids",
         skip_serializing_if = "Option::is_none"
     )]
     pub ids: Option<Vec<JobId>>,

@@ -78,10 +78,8 @@ struct BulkRequest {
 
 impl BulkRequest {
     fn new(request: &Message, jobs: NamedJobs, operation: Box<dyn Operation>) -> Self {
-        let mut header = request.clone();
-        header.set_payload(None);
         Self {
-            request: header,
+            request: request.header(),
             jobs,
             operation,
             has_begun: false,

@@ -925,7 +925,8 @@ fn one_listing_of_each_peer_is_sent_at_a_time_and_few_of_a_guest() {
     let receivers = |out: &[Message]| -> Vec<String> {
         let origins = out.iter().filter_map(Message::origin);
         let names = origins.map(|origin| String::from_utf8(origin.to_vec()).unwrap());
-        Vec::from_iter(BTreeSet::from_iter(names))
+        let names: BTreeSet<_> = names.collect();
+        names.into_iter().collect()
     };
     while receivers(&out).len() < 4 {
         out.extend(bench.manager.flush().unwrap());
