@@ -1012,3 +1012,35 @@ fn a_job_that_matches_before_and_after_its_run_is_listed() {
     expected.sort_unstable();
     assert_eq!(found, expected);
 }
+
+/// The first jobs of the queue, which are examined first, start before the page of the queue's first jobs is sent.
+#[test]
+fn a_page_is_full_although_its_first_jobs_match_no_longer() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let mut others = many(&mut bench, 60);
+    others.reverse();
+    // A slice examines few jobs.
+    let mut operators = vec![json!({"name": ["none"]}); 900];
+    operators.push(json!({"states": ["pending"]}));
+    for (order, skip) in [("state", 0), ("pending", 0), ("state", 3)] {
+        let first = many(&mut bench, 8);
+        bench.request("job-manager.urgency", &json!({"ids": first, "urgency": 20}));
+        let payload = json!({
+            "attrs": ["id"], "order": order, "constraint": {"or": operators}, "max_entries": 5, "skip": skip,
+        });
+        let out = list(&mut bench, "a", &payload);
+        assert!(out.is_empty() && bench.manager.has_more());
+        bench.manager.set_backlogged([b"a".to_vec()].into());
+        for (rank, id) in first.iter().enumerate() {
+            bench.allocate_as(*id, &r_of_node(rank));
+        }
+        bench.manager.set_backlogged([].into());
+        let (found, _) = rest(&mut bench, out);
+        assert_eq!(found, others[skip..skip + 5], "{order} {skip}");
+        for id in first {
+            bench.end(id, 0);
+        }
+    }
+}

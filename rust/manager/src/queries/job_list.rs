@@ -31,8 +31,12 @@ use crate::state::State;
 
 /// The greatest number of listings of a guest that have begun.
 const MAX_BEGUN_OF_GUEST: usize = 4;
+/// The number of active jobs that are found for a page by state beyond those that it needs: the first ones may match no longer when
+/// their rows are made. A million jobs are examined in a second, in which some 30,000 start.
+const SPARE_JOBS: usize = 65_536;
 /// The number of ids read at a time.
 const IDS_PER_READ: usize = 1000;
+
 /// The jobs that a listing examines next.
 #[derive(Debug)]
 enum ListingPosition {
@@ -104,10 +108,11 @@ impl ActiveOrder {
     fn into_position(self) -> ListingPosition {
         let running = self.running.sorted().map(|(_, id)| id);
         let pending = self.pending.sorted().map(|(_, id)| id);
-        let ids: Vec<_> = match self.order {
+        let mut ids: Vec<_> = match self.order {
             ListOrder::State => running.chain(pending).collect(),
             ListOrder::Pending | ListOrder::Newest => pending.chain(running).collect(),
         };
+        ids.shrink_to_fit();
         ListingPosition::Active(ids.into_iter(), self.examined)
     }
 }
@@ -170,7 +175,7 @@ impl Listing {
             }
             (None, ListOrder::Newest) => ListingPosition::Newest,
             (None, order @ (ListOrder::State | ListOrder::Pending)) => {
-                let limit = left.saturating_add(list.skip);
+                let limit = left.saturating_add(list.skip).saturating_add(SPARE_JOBS);
                 ListingPosition::Ordering(ActiveOrder::new(order, limit))
             }
         };
