@@ -209,9 +209,10 @@ def main(args: argparse.Namespace) -> int:
         if args.queue:
             _check_queues(client, args.queue.split(","))
         if args.stats:
-            counts = _stats(
-                client.iter_job_rows(ids=ids, constraint=constraint, attrs=STATS_ATTRIBUTES)
+            rows = client.iter_job_rows(
+                ids=ids, constraint=constraint, since=args.since or 0.0, attrs=STATS_ATTRIBUTES
             )
+            counts = _stats(rows)
             text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             print(json_text(counts) if args.json else text)
             return 0

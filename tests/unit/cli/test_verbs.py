@@ -428,6 +428,9 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
         "1 pending, 2 running, 1 completed, 0 failed, 0 canceled, 1 timeout\n"
     )
     assert requested(fake, "job-list.list")["constraint"] == {"and": []}
+    assert main(["jobs", "--stats", "-A", "--since", "@5"]) == 0
+    assert requested(fake, "job-list.list")["since"] == 5.0
+    capsys.readouterr()
     assert main(["jobs", "--stats", "-A", "--json"]) == 0
     counts = json.loads(capsys.readouterr().out)
     assert counts == {

@@ -202,10 +202,15 @@ impl Listing {
         origin.is_some_and(|origin| cx.backlogged.contains(origin))
     }
 
+    /// Whether it counts for its user, once it has begun.
+    fn is_guests(&self) -> bool {
+        !self.request.credentials().is_owner()
+    }
+
     /// Whether its next part can be sent: its peer reads, and its user is not among those who have no room to begin one.
     fn can_continue(&self, cx: &Context, full_users: &BTreeSet<u32>) -> bool {
-        let is_guests = !self.request.credentials().is_owner();
-        let has_room = self.has_begun || !is_guests || !full_users.contains(&self.request.userid);
+        let has_room =
+            self.has_begun || !self.is_guests() || !full_users.contains(&self.request.userid);
         has_room && !self.is_backlogged(cx)
     }
 
@@ -465,8 +470,7 @@ impl Listings {
     fn full_users(&self) -> BTreeSet<u32> {
         let mut begun = BTreeMap::<u32, usize>::new();
         for listing in self.open.firsts() {
-            let is_guests = !listing.request.credentials().is_owner();
-            if listing.has_begun && is_guests {
+            if listing.has_begun && listing.is_guests() {
                 *begun.entry(listing.request.userid).or_default() += 1;
             }
         }
@@ -492,8 +496,8 @@ impl Listings {
     /// listings.
     pub(crate) fn send_slice(&mut self, cx: &mut Context, census: &Census) {
         let mut budget = SliceBudget::new();
+        let mut full = self.full_users();
         while !budget.is_spent() {
-            let full = self.full_users();
             let can_continue = |listing: &Listing| listing.can_continue(cx, &full);
             let Some(mut listing) = self.open.take_next_if(can_continue) else {
                 return;
@@ -504,17 +508,23 @@ impl Listings {
                 Ok(part) => part,
                 Err(error) => {
                     cx.reject(&listing.request, &error);
+                    full.remove(&listing.request.userid);
                     continue;
                 }
             };
             if !rows.is_empty() {
                 cx.respond_with_payload(&listing.request, rows.list_payload());
             }
+            let is_guests = listing.is_guests();
             if is_last {
                 cx.end_stream(&listing.request);
             } else {
                 let origin = listing.request.origin().map(<[u8]>::to_vec);
                 self.open.put_back(origin.as_deref(), listing);
+            }
+            // The owner's, of which there may be very many, change nothing in this.
+            if is_guests {
+                full = self.full_users();
             }
         }
     }
@@ -527,8 +537,12 @@ impl Listings {
 
     /// Whether a listing can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        if self.open.is_empty() {
-            return false;
+        let mut firsts = self.open.firsts();
+        let can_be_sent = |listing: &Listing| {
+            (listing.has_begun || !listing.is_guests()) && !listing.is_backlogged(cx)
+        };
+        if firsts.any(can_be_sent) {
+            return true;
         }
         let full = self.full_users();
         let mut firsts = self.open.firsts();
