@@ -32,6 +32,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use self::guest::{JobLog, Relays};
+use self::history::HistoryRequests;
 use self::job_list::Listings;
 use self::job_results::JobResults;
 use self::journal::Journal;
@@ -49,6 +50,7 @@ use crate::rpc::{Handled, Reply, Request};
 pub(crate) struct Queries {
     listings: Listings,
     pub(crate) usage: UsageRequests,
+    pub(crate) histories: HistoryRequests,
     watchers: Watchers,
     journal: Journal,
     pub(crate) results: JobResults,
@@ -186,18 +188,19 @@ impl Queries {
         self.watchers.answer_drains(cx, census);
     }
 
-    /// Sends the next parts of open listings, of sums of usage and of waits for jobs that have ended, as many as one slice has.
+    /// Sends the next parts of open listings, of sums of usage, of histories and of waits for jobs that have ended, as many as one slice has.
     pub(crate) fn send_listing_parts(&mut self, cx: &mut Context, census: &Census) {
         self.listings.send_slice(cx, census);
         self.usage.run_next_slice(cx, census);
+        self.histories.run_next_slice(cx);
         self.journal.send_slice(cx);
         self.watchers.send_slice(cx);
     }
 
-    /// Whether a listing, a sum, or a wait for jobs that have ended, can send its next part.
+    /// Whether a listing, a sum, a history, or a wait for jobs that have ended, can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
         let has_more = self.listings.has_more(cx) || self.watchers.has_more(cx);
-        has_more || self.journal.has_more(cx) || self.usage.is_open()
+        has_more || self.journal.has_more(cx) || self.usage.is_open() || self.histories.is_open()
     }
 
     /// The peers with such a listing or wait.
@@ -219,6 +222,7 @@ impl Queries {
         self.relays.disconnect(cx, origin);
         self.listings.disconnect(origin);
         self.usage.disconnect(origin);
+        self.histories.disconnect(origin);
         self.watchers.disconnect(origin);
         self.journal.disconnect(origin);
         self.results.disconnect(origin);

@@ -16,7 +16,6 @@ use crate::control;
 use crate::manager::Manager;
 use crate::priority;
 use crate::purge::Dependents;
-use crate::queries::history;
 use crate::queries::job_list;
 use crate::queries::kvs;
 use crate::queries::row;
@@ -242,7 +241,7 @@ const ROUTES: &[Route] = {
             m.exec.hello(&mut m.cx, r)
         }),
         on_user(job_manager::HISTORY_GET, |m, r, user| {
-            history::history(&m.cx, r, &user)
+            m.queries.histories.get(&m.cx, r, &user)
         }),
         route(job_manager::IDLE, Anyone, Single, |m, r| {
             m.queries.await_drain(&mut m.cx, r, Drained::Running)

@@ -61,6 +61,7 @@ without_text!(
     JobId,
     Submission,
     Vec<JobId>,
+    (Vec<JobId>, Option<JobId>),
     Vec<String>,
     Vec<EndedRow>,
     Space

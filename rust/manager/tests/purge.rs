@@ -348,12 +348,56 @@ fn history_is_the_users_own_the_newest_first() {
     let mut out = bench.request("job-ingest.submit", &copies);
     out.extend(bench.advance());
     let oldest = body(&out[0])["ids"][0].clone();
-    let out = bench.request("job-manager.history.get", &json!({"slice": "[:]"}));
+    let mut out = bench.request("job-manager.history.get", &json!({"slice": "[:]"}));
+    out.extend(bench.rest());
     let jobs = body(&out[0])["jobs"].as_array().unwrap().clone();
     assert_eq!((jobs.len(), &jobs[999]), (1000, &oldest));
+    // Few jobs of a user are searched among those of others in slices.
+    let (of_guest, _) = {
+        let spec = json!({"jobspec": common::jobspec(&json!({}))});
+        let out = bench.request_as("x", 7, "job-ingest.submit", &spec, 0);
+        (body(&out[0])["id"].clone(), out)
+    };
+    bench.request("job-ingest.submit", &copies);
+    bench.advance();
+    let mut out = bench.request_as(
+        "x",
+        7,
+        "job-manager.history.get",
+        &json!({"slice": "[:]"}),
+        0,
+    );
+    let mut slices = 0;
+    while bench.manager.has_more() {
+        assert!(out.is_empty());
+        out.extend(bench.manager.flush().unwrap());
+        slices += 1;
+    }
+    assert_eq!(body(&out[0])["jobs"], json!([of_guest]));
+    assert!(slices > 20, "{slices}");
+    for tag in 0..5 {
+        let out = bench.request_as(
+            "y",
+            7,
+            "job-manager.history.get",
+            &json!({"slice": "[:]"}),
+            0,
+        );
+        let errnums = out.iter().map(penstock_wire::Message::errnum);
+        // The first slice of another one was done meanwhile.
+        assert_eq!(
+            errnums.collect::<Vec<_>>(),
+            if tag < 4 { vec![] } else { vec![11] }
+        );
+    }
+    bench.request_as("y", 7, "job-manager.disconnect", &json!({}), 0);
+    assert!(!bench.manager.has_more());
     // The response would be cut.
-    let mut request =
-        |slice: &str| bench.request("job-manager.history.get", &json!({ "slice": slice }));
+    let mut request = |slice: &str| {
+        let mut out = bench.request("job-manager.history.get", &json!({ "slice": slice }));
+        out.extend(bench.rest());
+        out
+    };
     for slice in [
         "[:1001]",
         "[1000:]",

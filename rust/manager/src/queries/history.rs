@@ -1,17 +1,27 @@
-//! `job-manager.history.get`: a user's jobs, the newest first.
+//! `HistoryRequests`: `job-manager.history.get`, a user's jobs, the newest first.
+//!
+//! The few jobs of a user among millions of others are searched in slices.
 
-use penstock_flux::RequestError;
+use std::collections::VecDeque;
+
 use penstock_flux::job_manager::{HistoryRequest, HistoryResponse};
+use penstock_flux::{RequestError, errno};
+use penstock_jobspec::job_id::JobId;
+use penstock_wire::Message;
 
 use crate::authorize::PermittedUser;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
-use penstock_jobspec::job_id::JobId;
 
 /// The number of a user's newest jobs of which a slice is taken: lists show the others, in parts.
 const MAX_HISTORY_JOBS: usize = 1000;
+/// The number of jobs that are looked at in one slice: a millisecond's work.
+const JOBS_PER_SLICE: usize = if cfg!(debug_assertions) { 50 } else { 20_000 };
+/// The greatest number of open requests of a guest.
+const MAX_OPEN_OF_GUEST: usize = 4;
 
 /// A Python slice of a list: `[start:stop:step]`, each part optional.
+#[derive(Debug)]
 struct Slice {
     start: Option<i64>,
     stop: Option<i64>,
@@ -70,24 +80,21 @@ impl Slice {
         }
     }
 
-    /// The slice of the first `max` items; `None` if there are more and it goes beyond these. `read` returns the first
-    /// items, at most as many as its argument.
-    fn read_at_most<T: Copy>(
-        &self,
-        max: usize,
-        read: impl FnOnce(usize) -> Vec<T>,
-    ) -> Option<Vec<T>> {
-        let goes_beyond = self.goes_beyond(max);
-        let mut items = read(if goes_beyond {
+    /// The number of first items of which [`of_at_most`](Self::of_at_most) is the slice.
+    fn needed(&self, max: usize) -> usize {
+        if self.goes_beyond(max) {
             max + 1
         } else {
             self.prefix().unwrap_or(max).min(max)
-        });
-        if goes_beyond && items.len() > max {
+        }
+    }
+
+    /// The slice of the first `max` items; `None` if there are more and it goes beyond these.
+    fn of_at_most<T: Copy>(&self, max: usize, items: &[T]) -> Option<Vec<T>> {
+        if self.goes_beyond(max) && items.len() > max {
             return None;
         }
-        items.truncate(max);
-        Some(self.of(&items))
+        Some(self.of(items.get(..max).unwrap_or(items)))
     }
 
     fn of<T: Copy>(&self, items: &[T]) -> Vec<T> {
@@ -122,21 +129,112 @@ impl Slice {
     }
 }
 
-/// `job-manager.history.get`.
-pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) -> Handled {
-    let HistoryRequest { slice: given, .. } = request.payload()?;
-    let slice = Slice::parse(&given)?;
-    let newest =
-        |max| -> Vec<JobId> { cx.read_store(|store| store.ids_of_user(user.userid(), max)) };
-    let jobs = slice.read_at_most(MAX_HISTORY_JOBS, newest);
-    let jobs = jobs.ok_or_else(|| {
-        let text = format!(
-            "slice `{given}` goes beyond the {MAX_HISTORY_JOBS} newest jobs of user {}: lists show the others",
-            user.userid()
-        );
-        RequestError::invalid(text)
-    })?;
-    Ok(Reply::of(&HistoryResponse { jobs }))
+/// An open request.
+#[derive(Debug)]
+struct OpenHistory {
+    request: Message,
+    /// The user whose jobs are meant.
+    userid: u32,
+    slice: Slice,
+    /// The text of the slice.
+    given: String,
+    /// The newest jobs of the user so far.
+    found: Vec<JobId>,
+    /// The oldest job that was looked at.
+    before: Option<JobId>,
+}
+
+impl OpenHistory {
+    /// Looks at the next jobs. Returns whether the slice of the user's jobs is known.
+    fn search(&mut self, cx: &Context) -> bool {
+        let needed = self.slice.needed(MAX_HISTORY_JOBS);
+        let missing = needed.saturating_sub(self.found.len());
+        let (userid, before) = (self.userid, self.before);
+        let (ids, oldest) =
+            cx.read_store(|store| store.ids_of_user(userid, before, JOBS_PER_SLICE, missing));
+        self.found.extend(ids);
+        self.before = oldest;
+        self.found.len() >= needed || oldest.is_none()
+    }
+
+    fn response(&self) -> Result<HistoryResponse, RequestError> {
+        let jobs = self.slice.of_at_most(MAX_HISTORY_JOBS, &self.found);
+        let jobs = jobs.ok_or_else(|| {
+            let text = format!(
+                "slice `{}` goes beyond the {MAX_HISTORY_JOBS} newest jobs of user {}: lists show the others",
+                self.given, self.userid
+            );
+            RequestError::invalid(text)
+        })?;
+        Ok(HistoryResponse { jobs })
+    }
+}
+
+/// The open requests.
+#[derive(Debug, Default)]
+pub(crate) struct HistoryRequests {
+    open: VecDeque<OpenHistory>,
+}
+
+impl HistoryRequests {
+    /// `job-manager.history.get`: answers at once if the user has jobs among the newest ones.
+    pub(crate) fn get(
+        &mut self,
+        cx: &Context,
+        request: Request<'_>,
+        user: &PermittedUser,
+    ) -> Handled {
+        let HistoryRequest { slice, .. } = request.payload()?;
+        let mut open = OpenHistory {
+            request: request.message.header(),
+            userid: user.userid(),
+            slice: Slice::parse(&slice)?,
+            given: slice.0.into_owned(),
+            found: Vec::new(),
+            before: None,
+        };
+        if open.search(cx) {
+            return Ok(Reply::of(&open.response()?));
+        }
+        let sender = request.sender;
+        let of_sender = |open: &&OpenHistory| open.request.userid == sender.userid;
+        if !sender.is_owner() && self.open.iter().filter(of_sender).count() >= MAX_OPEN_OF_GUEST {
+            let text = format!(
+                "{MAX_OPEN_OF_GUEST} requests of the user are open: expected another one after their responses"
+            );
+            return Err(RequestError::new(errno::EAGAIN, text));
+        }
+        if !request.message.is_noresponse() {
+            self.open.push_back(open);
+        }
+        Ok(Reply::Deferred)
+    }
+
+    /// Does a slice of the request that has waited longest.
+    pub(crate) fn run_next_slice(&mut self, cx: &mut Context) {
+        let Some(mut open) = self.open.pop_front() else {
+            return;
+        };
+        if !open.search(cx) {
+            self.open.push_back(open);
+            return;
+        }
+        match open.response() {
+            Ok(response) => cx.respond_with(&open.request, &response),
+            Err(error) => cx.reject(&open.request, &error),
+        }
+    }
+
+    /// Whether a request is open.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Drops the requests of a peer that has disconnected.
+    pub(crate) fn disconnect(&mut self, origin: &[u8]) {
+        self.open
+            .retain(|open| open.request.origin() != Some(origin));
+    }
 }
 
 #[cfg(test)]
@@ -198,12 +296,13 @@ mod tests {
         let (mut beyond, mut within) = (0, 0);
         for length in 0..=7 {
             let items: Vec<i64> = (100..100 + length).collect();
-            let read = |max: usize| items[..max.min(items.len())].to_vec();
-            let first = read(MAX);
+            let first = &items[..MAX.min(items.len())];
             for (start, stop) in bounds().flat_map(|at| bounds().map(move |stop| (at, stop))) {
                 for stride in [-3, -2, -1, 1, 2, 3] {
                     let given = format!("[{}:{}:{stride}]", text(start), text(stop));
-                    let found = Slice::parse(&given).unwrap().read_at_most(MAX, read);
+                    let slice = Slice::parse(&given).unwrap();
+                    let needed = slice.needed(MAX).min(items.len());
+                    let found = slice.of_at_most(MAX, &items[..needed]);
                     let names_beyond =
                         |at: Option<i64>, last: i64| at.is_some_and(|at| !(0..=last).contains(&at));
                     let greatest_stop = if stride > 0 { 4 } else { 3 };
@@ -213,7 +312,7 @@ mod tests {
                         None
                     } else {
                         within += 1;
-                        Some(sliced(&first, (start, stop, stride)))
+                        Some(sliced(first, (start, stop, stride)))
                     };
                     assert_eq!(found, expected, "{given} of {length}");
                 }
