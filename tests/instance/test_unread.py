@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import select
+import socket
 import time
 import tracemalloc
 from contextlib import asynccontextmanager
@@ -131,6 +132,33 @@ def test_all_is_served_that_clients_have_sent_before_they_leave_without_reading(
             while broker.stats()["connections"]:
                 await wait_all_tasks_blocked()
             assert broker.stats()["unsent"] == 0
+
+    trio.run(main)
+
+
+def test_requests_to_a_service_that_reads_no_longer_are_answered(tmp_path):
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path):
+            service, client = await RawClient.connect(path), await RawClient.connect(path)
+            await service.send("service.add", {"service": "deaf"})
+            assert (await service.receive())[0].errnum == 0
+            service.stream.socket.shutdown(socket.SHUT_RD)
+            await client.send("deaf.call", {})
+            (answer,) = await client.receive()
+            assert answer.errnum == errno.EHOSTUNREACH
+            # A client that has left before it becomes a service.
+            late = await RawClient.connect(path)
+            late.stream.socket.shutdown(socket.SHUT_RD)
+            await late.send("broker.ping", {})
+            await wait_all_tasks_blocked()
+            await late.send("service.add", {"service": "late"})
+            await wait_all_tasks_blocked()
+            await client.send("late.call", {})
+            (answer,) = await client.receive()
+            assert answer.errnum in (errno.EHOSTUNREACH, errno.ENOSYS)
+            for each in (service, client, late):
+                await each.stream.aclose()
 
     trio.run(main)
 

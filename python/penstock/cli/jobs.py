@@ -237,14 +237,13 @@ class _List:
         # Jobs of which nested ones are to be shown.
         nested = []
         with _rows(client, args, constraint) as listed:
-            now = args.clock.now()
             limit = args.count if args.count and not args.id else None
             rows: Iterator[JobRow] = islice(listed, limit)
             if args.sort:
-                rows = iter(_sorted(list(rows), args.sort, now))
+                rows = iter(_sorted(list(rows), args.sort, args.clock.now()))
             # A request that is rejected shows nothing else.
             first = list(islice(rows, 1))
-            write = self._writer(client, path, now)
+            write = self._writer(client, path)
             for row in chain(first, rows):
                 write(row)
                 count += 1
@@ -258,7 +257,7 @@ class _List:
         if len(path) < args.level:
             self._descend(nested, path)
 
-    def _writer(self, client: Client, path: list[str], now: float) -> Callable[[JobRow], None]:
+    def _writer(self, client: Client, path: list[str]) -> Callable[[JobRow], None]:
         """Prints what comes before the rows; returns the function that prints one."""
         if self._args.json:
             place = {"instance": "/".join(path)} if self._args.recursive else {}
@@ -273,7 +272,8 @@ class _List:
             print(_fitted(formatter.header().rstrip(), self._columns))
 
         def write(row: JobRow) -> None:
-            values = fields(row, now)
+            # Rows show jobs as they are when they are sent.
+            values = fields(row, self._args.clock.now())
             line = _fitted(formatter.line(values).rstrip(), self._columns)
             color = COLORS.get(values["status"]) if self._is_colored else None
             print(f"\x1b[{color}m{line}\x1b[0m" if color else line)
@@ -402,7 +402,7 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
     shown = job_row(row)
     job = shown["id_int"]
     began = shown["t_run"]
-    runtime = (shown["t_cleanup"] or now) - began if began else 0.0
+    runtime = max(0.0, (shown["t_cleanup"] or now) - began) if began else 0.0
     start = row.get("annotations", {}).get("sched", {}).get("t_estimate")
     estimate = clock(start, now) if isinstance(start, (int, float)) and not began else ""
     info = shown["reason"] or shown["nodelist"] or ""

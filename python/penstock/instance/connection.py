@@ -125,6 +125,9 @@ class Connection:
         Returns:
             Whether the client leaves no more unread than it may.
         """
+        if self._has_left and not self.is_client:
+            # What it would have served is answered with an error.
+            self.discard()
         if self.scope.cancel_called or self._has_left:
             return True
         # Checked before the batch is added: a client that reads may get a batch of any length.
@@ -220,6 +223,9 @@ class Connection:
         """Writes queued bytes until cancelled, or until the client has left.
 
         The requests that it has sent before are read and served nevertheless.
+
+        Raises:
+            BrokenResourceError: the client serves requests, and has left.
         """
         try:
             while True:
@@ -228,6 +234,8 @@ class Connection:
                 while self._unsent:
                     await self._send_unsent()
         except trio.BrokenResourceError:
+            if not self.is_client:
+                raise
             self._has_left = True
             self._drop_unsent()
             self._record_sent()
