@@ -2,12 +2,17 @@
 //!
 //! A guest's jobs have no more of them than are left free: half if no other user has some, a third each of two, and so on. So
 //! the first job of another user finds some, and no task has to end for it. A job that would exceed the share is held until
-//! others have ended. The owner has no share.
+//! others have ended. The owner has no share: its jobs are not held.
+//!
+//! Jobs of one guest that need descriptors start in the order of their ids: one is held as long as an older one is. A guest that has
+//! none gets as many as its oldest job needs, and may have to wait for jobs of others. As long as it waits, each other guest starts
+//! one job at most, so that the jobs of others end, and guests with held jobs take turns.
 
+use super::descriptor_counts::Turn;
 use super::guests::Admitted;
 use super::job::Job;
 use super::output_quota::HELD_SEVERITY;
-use super::state::Service;
+use super::state::{InstanceState, Service};
 use crate::protocol::{Input, Output, Relay, TaskSpec};
 use crate::types::JobId;
 
@@ -26,33 +31,54 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return false;
         };
-        let (count, guest) = (job.descriptors(), job.guest.map(Admitted::uid));
+        let count = job.descriptors();
         let descriptors = &mut self.descriptors;
-        if let Some(guest) = guest
-            && count > 0
-            && !descriptors.jobs.contains_key(&id)
-            && !descriptors.has_room(guest, count, limit)
-        {
-            if count > limit {
-                let note = format!(
-                    "the tasks need {count} descriptors of the execution service, which has {limit}: send their output to \
-                     files with `--output`, or start fewer"
-                );
-                job.fail("exec", note);
-                self.changed.insert(id);
-                return false;
-            }
-            if descriptors.waiting.entry(guest).or_default().insert(id) {
-                let note = "the job starts when others have ended: its tasks need descriptors of the execution service";
-                job.warn(id, "exec", note.into(), HELD_SEVERITY, &mut self.messages);
-            }
+        let Some(guest) = job.guest.map(Admitted::uid) else {
+            descriptors.add(id, None, count);
+            return true;
+        };
+        if count == 0 || descriptors.contains(id) {
+            return true;
+        }
+        if self.instance != InstanceState::Synchronized {
+            // Jobs that run already may not be counted yet.
             return false;
         }
-        descriptors.add(id, guest, count);
-        if guest.is_some_and(|guest| descriptors.end_wait(id, guest)) {
-            self.changed.extend(descriptors.first_waiting());
+        if count > limit {
+            let note = format!(
+                "the tasks need {count} descriptors of the execution service, which has {limit}: send their output to \
+                 files with `--output`, or start fewer"
+            );
+            job.fail("exec", note);
+            self.changed.insert(id);
+            return false;
         }
-        true
+        let note = match descriptors.turn(id, guest, count, limit) {
+            Turn::Now => {
+                if descriptors.start(id, guest, count) {
+                    self.changed.extend(descriptors.first_held());
+                }
+                return true;
+            }
+            Turn::Later => {
+                "the job starts when others have ended: its tasks need descriptors of the execution service"
+            }
+            Turn::AfterOlder => {
+                "the job starts after older ones of its user: their tasks need descriptors of the execution service"
+            }
+        };
+        if descriptors.hold(id, guest) {
+            job.warn(id, "exec", note.into(), HELD_SEVERITY, &mut self.messages);
+        }
+        false
+    }
+
+    /// Ends the wait of a job for descriptors that waits for space: others may start.
+    pub(super) fn end_descriptor_wait(&mut self, id: JobId) {
+        let guest = self.jobs.get(&id).and_then(|job| job.guest);
+        if guest.is_some_and(|guest| self.descriptors.end_wait(id, guest.uid())) {
+            self.changed.extend(self.descriptors.first_held());
+        }
     }
 
     /// Counts the descriptors of a job that an earlier service has started.
@@ -71,7 +97,7 @@ impl Service {
         if let Some(guest) = guest {
             self.descriptors.end_wait(id, guest.uid());
         }
-        self.changed.extend(self.descriptors.first_waiting());
+        self.changed.extend(self.descriptors.first_held());
     }
 
     /// The descriptors that the reaper may have for tasks.

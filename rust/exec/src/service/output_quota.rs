@@ -48,6 +48,7 @@ impl Service {
         let has_room = self.check_free_space(id) && self.check_user_limit(id);
         if !has_room {
             self.output_usage.waiting.insert(id);
+            self.end_descriptor_wait(id);
         }
         has_room
     }
@@ -419,7 +420,7 @@ impl Service {
     /// The number of jobs that wait for space for their output, for a count or for descriptors before they start.
     pub(super) fn held_starts(&self) -> usize {
         let waiting = self.output_usage.waiting.iter().copied();
-        let waiting: BTreeSet<_> = waiting.chain(self.descriptors.waiting()).collect();
+        let waiting: BTreeSet<_> = waiting.chain(self.descriptors.held()).collect();
         waiting
             .iter()
             .filter(|id| self.jobs.get(id).is_some_and(Job::is_start_held))

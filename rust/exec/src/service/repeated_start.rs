@@ -109,6 +109,7 @@ impl Service {
         let has_room = is_due && (!job.is_output_retained || self.check_free_space(id));
         if !has_room {
             self.output_usage.waiting.insert(id);
+            self.end_descriptor_wait(id);
         }
         has_room && self.take_descriptors(id)
     }
