@@ -703,7 +703,7 @@ def test_a_user_without_an_account_has_no_jobs_and_disturbs_none(site):
     subprocess.run(["userdel", name], check=True)
     done = site.penstock("run", "true", guest=2)
     assert done.returncode == 1
-    assert "cannot find the account of the job's user" in done.stderr
+    assert f"cannot find the account of user {site.uids[2]}: there is none" in done.stderr
     assert site.penstock("run", "true").returncode == 0
 
 

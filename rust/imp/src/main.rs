@@ -7,6 +7,7 @@ mod steps;
 mod syscalls;
 
 use std::env;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use penstock_imp::{SOCKET_DESCRIPTOR, Step, encode_failure};
@@ -80,7 +81,11 @@ fn print_group() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("penstock-imp: cannot find the account of user {uid}: {error}");
+            let cause = match error.kind() {
+                ErrorKind::NotFound => "there is none".to_owned(),
+                _ => error.to_string(),
+            };
+            eprintln!("penstock-imp: cannot find the account of user {uid}: {cause}");
             ExitCode::FAILURE
         }
     }

@@ -117,7 +117,7 @@ fn it_prints_the_group_of_an_account() {
         (
             "4000000000",
             1,
-            "cannot find the account of user 4000000000",
+            "cannot find the account of user 4000000000: there is none\n",
         ),
         ("root", 2, "expected a user id"),
     ] {

@@ -2,6 +2,9 @@
 //!
 //! This process makes a guest's directory in one that guests can enter and not list. Until everything is there, only this
 //! process has access to it. All files in it are the guest's, by user and group, before they get their permissions.
+//!
+//! The accounts of guests may be those of a directory service that does not answer. Each is looked up by a thread of its own, for
+//! a limited time: only jobs of the same guest wait for it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,17 +13,19 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchmod, fchown, fstat, mkdirat, openat,
     symlinkat, unlinkat,
 };
-use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::remove_directory::DirectoryRemover;
 use crate::service::{DirectoryOwner, FileContent, JobDirectory, JobFile, shorten};
@@ -31,6 +36,10 @@ const PUBLIC_DIRECTORY_LEVELS: usize = 3;
 
 /// Time for which the group of a user's account is known.
 const GROUP_LIFETIME: Duration = Duration::from_secs(10);
+/// Time after which a lookup of an account has failed.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes that are read of each output of a lookup.
+const MAX_LOOKUP_OUTPUT_BYTES: usize = 1024;
 
 /// The thread that makes directories of jobs.
 #[derive(Debug)]
@@ -46,7 +55,12 @@ enum Task {
     Make(PathBuf, JobDirectory),
     /// Remove the directory: it may be in the queue.
     Remove(PathBuf),
+    /// The group of this user has been looked up.
+    Found(u32, io::Result<Gid>),
 }
+
+/// Finds the group of a user's account.
+type Lookup = Arc<dyn Fn(u32) -> io::Result<Gid> + Send + Sync>;
 
 impl JobDirectories {
     /// Starts the thread. `imp` is the program `penstock-imp`, and `event` is what [`event`](Self::event) returns.
@@ -55,14 +69,28 @@ impl JobDirectories {
         imp: PathBuf,
         event: OwnedFd,
     ) -> io::Result<Self> {
+        let lookup = move |uid: u32| {
+            let mut command = Command::new(&imp);
+            command.args(["--group", &uid.to_string()]).env_clear();
+            command.stdin(Stdio::null());
+            find_group(command, uid, LOOKUP_TIMEOUT)
+        };
+        Self::start_with(remover, Arc::new(lookup), event)
+    }
+
+    fn start_with(remover: DirectoryRemover, lookup: Lookup, event: OwnedFd) -> io::Result<Self> {
         let (queue, tasks) = channel();
         let (sender, results) = channel();
-        let signal = event.try_clone()?;
-        let accounts = Accounts {
-            imp,
+        let mut maker = Maker {
+            lookup,
+            queue: queue.clone(),
             groups: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            remover,
+            results: sender,
+            event: event.try_clone()?,
         };
-        thread::Builder::new().spawn(move || run(&tasks, accounts, &remover, &sender, &signal))?;
+        thread::Builder::new().spawn(move || tasks.iter().for_each(|task| maker.run(task)))?;
         Ok(Self {
             queue,
             results,
@@ -93,26 +121,6 @@ impl JobDirectories {
     }
 }
 
-fn run(
-    tasks: &Receiver<Task>,
-    mut accounts: Accounts,
-    remover: &DirectoryRemover,
-    results: &Sender<(JobId, io::Result<()>)>,
-    event: &OwnedFd,
-) {
-    for task in tasks {
-        match task {
-            Task::Make(path, directory) => {
-                let account = accounts.of(directory.owner);
-                let result = account.and_then(|account| make(&path, &directory, account));
-                let _ = results.send((directory.job, result));
-                let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
-            }
-            Task::Remove(path) => remover.remove(path),
-        }
-    }
-}
-
 /// A user and a group that get a file.
 #[derive(Debug, Clone, Copy)]
 struct Account {
@@ -120,49 +128,139 @@ struct Account {
     gid: Gid,
 }
 
-/// The accounts of guests. This program is not linked with the system's C library, which finds them: `penstock-imp` does that.
-#[derive(Debug)]
-struct Accounts {
-    imp: PathBuf,
+/// The state of the thread.
+///
+/// This program is not linked with the system's C library, which finds accounts: `penstock-imp` does that.
+struct Maker {
+    lookup: Lookup,
+    queue: Sender<Task>,
     /// The groups of users, and when they were found.
     groups: BTreeMap<u32, (Instant, Gid)>,
+    /// The directories that wait for the lookup of their user's group.
+    waiting: BTreeMap<u32, Vec<(PathBuf, JobDirectory)>>,
+    remover: DirectoryRemover,
+    results: Sender<(JobId, io::Result<()>)>,
+    event: OwnedFd,
 }
 
-impl Accounts {
-    /// The guest to whom a directory belongs; `None` if it is this process's user.
-    fn of(&mut self, owner: DirectoryOwner) -> io::Result<Option<Account>> {
-        let DirectoryOwner::Guest(uid) = owner else {
-            return Ok(None);
+impl Maker {
+    fn run(&mut self, task: Task) {
+        match task {
+            Task::Make(path, directory) => self.begin(path, directory),
+            Task::Remove(path) => {
+                for waiting in self.waiting.values_mut() {
+                    waiting.retain(|(other, _)| *other != path);
+                }
+                self.remover.remove(path);
+            }
+            Task::Found(uid, result) => self.finish_lookup(uid, &result),
+        }
+    }
+
+    /// Makes a directory, when its user's group is known.
+    fn begin(&mut self, path: PathBuf, directory: JobDirectory) {
+        let DirectoryOwner::Guest(uid) = directory.owner else {
+            let result = make(&path, &directory, None);
+            return self.report(directory.job, result);
         };
         self.groups
             .retain(|_, (found_at, _)| found_at.elapsed() < GROUP_LIFETIME);
-        let gid = if let Some((_, gid)) = self.groups.get(&uid) {
-            *gid
-        } else {
-            let gid = find_group(&self.imp, uid).map_err(|error| {
-                let text = text(&error);
-                let text = format!("cannot find the account of the job's user: {text}");
-                io::Error::new(error.kind(), text)
-            })?;
-            self.groups.insert(uid, (Instant::now(), gid));
-            gid
-        };
+        if let Some((_, gid)) = self.groups.get(&uid) {
+            return self.make_for(uid, *gid, &path, &directory);
+        }
+        let is_first = !self.waiting.contains_key(&uid);
+        let waiting = self.waiting.entry(uid).or_default();
+        waiting.push((path, directory));
+        if is_first {
+            let (lookup, queue) = (Arc::clone(&self.lookup), self.queue.clone());
+            let find = move || {
+                let _ = queue.send(Task::Found(uid, lookup(uid)));
+            };
+            if let Err(error) = thread::Builder::new().spawn(find) {
+                self.finish_lookup(uid, &Err(error));
+            }
+        }
+    }
+
+    fn finish_lookup(&mut self, uid: u32, result: &io::Result<Gid>) {
+        if let Ok(gid) = result {
+            self.groups.insert(uid, (Instant::now(), *gid));
+        }
+        for (path, directory) in self.waiting.remove(&uid).unwrap_or_default() {
+            match result {
+                Ok(gid) => self.make_for(uid, *gid, &path, &directory),
+                Err(error) => {
+                    let text = format!("cannot find the account of user {uid}: {}", text(error));
+                    self.report(directory.job, Err(io::Error::new(error.kind(), text)));
+                }
+            }
+        }
+    }
+
+    fn make_for(&self, uid: u32, gid: Gid, path: &Path, directory: &JobDirectory) {
         let uid = Uid::from_raw(uid);
-        Ok(Some(Account { uid, gid }))
+        let result = make(path, directory, Some(Account { uid, gid }));
+        self.report(directory.job, result);
+    }
+
+    fn report(&self, job: JobId, result: io::Result<()>) {
+        let _ = self.results.send((job, result));
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
-/// Finds the group of a user's account.
-fn find_group(imp: &Path, uid: u32) -> io::Result<Gid> {
-    let mut command = Command::new(imp);
-    command.args(["--group", &uid.to_string()]).env_clear();
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output()?;
-    let gid = str::from_utf8(&output.stdout).ok();
-    let gid = gid.and_then(|text| text.trim_end().parse().ok());
-    match gid.filter(|_| output.status.success()) {
-        Some(gid) => Ok(Gid::from_raw(gid)),
-        None => Err(io::Error::new(ErrorKind::NotFound, "there is none")),
+/// Finds the group of a user's account: a command prints it, or why there is none.
+fn find_group(mut command: Command, uid: u32, timeout: Duration) -> io::Result<Gid> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    if !has_ended_within(&child, timeout) {
+        let _ = child.kill();
+        // It may be in a call that it cannot leave.
+        let _ = thread::Builder::new().spawn(move || child.wait());
+        let text = format!("no answer within {} s", timeout.as_secs());
+        return Err(io::Error::new(ErrorKind::TimedOut, text));
+    }
+    let status = child.wait()?;
+    let output = available_text(child.stdout);
+    match output.trim_end().parse() {
+        Ok(gid) if status.success() => Ok(Gid::from_raw(gid)),
+        _ => {
+            let errors = available_text(child.stderr);
+            let start = format!("penstock-imp: cannot find the account of user {uid}: ");
+            let cause = errors.lines().find_map(|line| line.strip_prefix(&start));
+            let other = || format!("penstock-imp ended with {status}");
+            let text = cause.map_or_else(other, |cause| cause.escape_debug().to_string());
+            Err(io::Error::new(ErrorKind::NotFound, text))
+        }
+    }
+}
+
+/// The text that a pipe has now: a process that the command has left may still have the other end.
+fn available_text(pipe: Option<impl AsFd>) -> String {
+    let mut bytes = [0; MAX_LOOKUP_OUTPUT_BYTES];
+    let read = pipe.and_then(|pipe| {
+        ioctl_fionbio(&pipe, true).ok()?;
+        rustix::io::read(&pipe, &mut bytes).ok()
+    });
+    let text = bytes.get(..read.unwrap_or(0)).unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn has_ended_within(child: &Child, timeout: Duration) -> bool {
+    let Ok(pidfd) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
+        return false;
+    };
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok_and(|ready| ready > 0),
+        }
     }
 }
 
@@ -337,6 +435,7 @@ impl Tree<'_> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
+    use std::sync::Mutex;
 
     use rustix::event::{EventfdFlags, eventfd};
 
@@ -435,17 +534,96 @@ mod tests {
         }
     }
 
+    /// The thread, by which users' groups are found in this way.
+    fn directories_with(
+        lookup: impl Fn(u32) -> io::Result<Gid> + Send + Sync + 'static,
+    ) -> JobDirectories {
+        let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("made");
+        let (remover, _failures) = DirectoryRemover::start(event()).expect("started");
+        JobDirectories::start_with(remover, Arc::new(lookup), event()).expect("started")
+    }
+
+    fn guests_directory(job: u64, uid: u32) -> JobDirectory {
+        JobDirectory {
+            job: JobId::new(job),
+            ..directory(DirectoryOwner::Guest(uid), Vec::new())
+        }
+    }
+
     #[test]
-    fn a_guest_without_an_account_has_no_directory() {
-        let mut accounts = Accounts {
-            // It prints no group.
-            imp: PathBuf::from("/bin/true"),
-            groups: BTreeMap::new(),
+    fn a_lookup_that_hangs_holds_up_the_jobs_of_that_user_alone() {
+        let folder = tempfile::tempdir().expect("made");
+        let (answer, answers) = channel::<()>();
+        let answers = Mutex::new(answers);
+        let directories = directories_with(move |uid| {
+            if uid == 1 {
+                let answers = answers.lock().expect("no panic");
+                answers.recv().expect("an answer");
+            }
+            Err(ErrorKind::NotFound.into())
+        });
+        let path = |job: u64| folder.path().join(job.to_string());
+        for (job, uid) in [(1, 1), (2, 1), (3, 1), (4, 2)] {
+            directories.make(path(job), guests_directory(job, uid));
+        }
+        let own = JobDirectory {
+            job: JobId::new(5),
+            ..directory(DirectoryOwner::Service, Vec::new())
         };
-        let error = accounts.of(DirectoryOwner::Guest(4_000_000_000));
-        let text = "cannot find the account of the job's user: there is none";
-        assert_eq!(error.expect_err("no account").to_string(), text);
-        let own = accounts.of(DirectoryOwner::Service).expect("no guest");
-        assert!(own.is_none());
+        directories.make(path(5), own);
+        // The job is cancelled.
+        directories.remove(path(2));
+        let next = || directories.results.recv().expect("a result");
+        let mut first = [next(), next()].map(|(job, result)| (job.get(), result.is_ok()));
+        first.sort_unstable();
+        assert_eq!(first, [(4, false), (5, true)]);
+        answer.send(()).expect("sent");
+        let jobs = [next(), next()].map(|(job, result)| (job.get(), result.is_ok()));
+        assert_eq!(jobs, [(1, false), (3, false)]);
+        assert!(directories.results.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_lookup_without_an_answer_has_failed() {
+        let (input, _writer) = io::pipe().expect("made");
+        let mut command = Command::new("cat");
+        command.stdin(input);
+        let error = find_group(command, 1, Duration::ZERO).expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "no answer within 0 s");
+    }
+
+    #[test]
+    fn the_job_of_a_guest_whose_account_is_not_found_fails_with_the_cause() {
+        let cases = [
+            (
+                "echo other >&2; echo 'penstock-imp: cannot find the account of user 4000000000: it is out' >&2; exit 1",
+                "it is out",
+            ),
+            ("exit 3", "penstock-imp ended with exit status: 3"),
+        ];
+        for (script, cause) in cases {
+            let directories = directories_with(move |uid| {
+                let mut command = Command::new("sh");
+                command.args(["-c", script]);
+                find_group(command, uid, LOOKUP_TIMEOUT)
+            });
+            let wanted = guests_directory(1, 4_000_000_000);
+            directories.make(PathBuf::from("/nowhere/1"), wanted);
+            let (_, result) = directories.results.recv().expect("a result");
+            let text = format!("cannot find the account of user 4000000000: {cause}");
+            assert_eq!(result.expect_err("no account").to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_group_that_a_command_prints_is_found() {
+        let (input, _writer) = io::pipe().expect("made");
+        let mut command = Command::new("sh");
+        // The process that it leaves has the pipes. A shell gives a background process another input.
+        command.args(["-c", "exec 3<&0; cat <&3 & echo 1234"]);
+        command.stdin(input);
+        let group = find_group(command, 1, LOOKUP_TIMEOUT).expect("found");
+        assert_eq!(group.as_raw(), 1234);
     }
 }
