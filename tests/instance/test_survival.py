@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.instance.conftest import (
 from penstock.client import Client
 from penstock.errors import RpcError
 from penstock.jobid import parse
+from penstock.jobspec import from_command
 
 
 def gate(path: Path) -> str:
@@ -126,6 +128,26 @@ def test_the_output_that_run_shows_is_whole_when_the_service_is_killed(start, tm
                 os.kill(service, signal.SIGKILL)
             assert run.communicate(timeout=60) == ("three\n", "four\n")
             assert run.returncode == 0
+
+
+@pytest.mark.parametrize("made", [0, 1, 60])
+def test_files_of_a_job_are_whole_when_the_service_is_killed_while_it_makes_them(start, made):
+    file = {"mode": 0o100600, "encoding": "utf-8", "data": "x" * 100_000}
+    spec = from_command(["sh", "-c", "cat {{tmpdir}}/* | wc -c"], cwd="/", environment={})
+    spec["attributes"]["system"]["files"] = {str(number): file for number in range(100)}
+    with start() as instance, Client(instance.uri) as client:
+        directories = instance.state / "exec" / "jobs"
+        service = process(instance, service_of)
+        with end_of(service):
+            job = client.submit(spec)
+            deadline = time.monotonic() + 60
+            while len(list(directories.glob("*/*"))) <= made:
+                assert time.monotonic() < deadline
+            os.kill(service, signal.SIGKILL)
+        assert client.wait_row(job)["returncode"] == 0
+        assert list(client.output(job)) == [("stdout", b"10000000\n")]
+        while list(directories.iterdir()):
+            assert time.monotonic() < deadline + 60, "the directories are removed"
 
 
 def test_jobs_continue_when_daemon_and_service_are_killed(start, tmp_path):

@@ -21,11 +21,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchmod, fchown, fstat, mkdirat, openat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchmod, fchown, mkdirat, openat, symlinkat,
 };
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::remove_directory::DirectoryRemover;
 use crate::service::{DirectoryOwner, FileContent, JobDirectory, JobFile, shorten};
@@ -160,7 +159,7 @@ impl Maker {
     /// Makes a directory, when its user's group is known.
     fn begin(&mut self, path: PathBuf, directory: JobDirectory) {
         let DirectoryOwner::Guest(uid) = directory.owner else {
-            let result = make(&path, &directory, None);
+            let result = make(&path, &directory, None, &self.remover);
             return self.report(directory.job, result);
         };
         self.groups
@@ -199,7 +198,7 @@ impl Maker {
 
     fn make_for(&self, uid: u32, gid: Gid, path: &Path, directory: &JobDirectory) {
         let uid = Uid::from_raw(uid);
-        let result = make(path, directory, Some(Account { uid, gid }));
+        let result = make(path, directory, Some(Account { uid, gid }), &self.remover);
         self.report(directory.job, result);
     }
 
@@ -271,20 +270,51 @@ fn text(error: &io::Error) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Makes the directory of a job, with its files. If an earlier service has made it, files that a process may have changed are left as
-/// they are.
-fn make(path: &Path, directory: &JobDirectory, account: Option<Account>) -> io::Result<()> {
+/// Makes the directory of a job, with its files, unless an earlier service has made it: processes of the job may have changed it.
+///
+/// It is made under another name, so that one of this path is complete. The next service removes the part that
+/// a killed one has left.
+fn make(
+    path: &Path,
+    directory: &JobDirectory,
+    account: Option<Account>,
+    remover: &DirectoryRemover,
+) -> io::Result<()> {
     let described = |error: io::Error| io::Error::new(error.kind(), text(&error));
     if account.is_some() {
         make_public_parents(path).map_err(described)?;
     }
-    let top = make_directory(CWD, path.as_os_str()).map_err(|errno| described(errno.into()))?;
-    if account.is_some() && fstat(&top)?.st_uid != geteuid().as_raw() {
-        // The guest has it, with its files: this process must not write there.
-        return Ok(());
+    match open_directory(CWD, path.as_os_str()) {
+        Ok(_) => return Ok(()),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(described(errno.into())),
     }
+    let (part, top) = make_part(path).map_err(|errno| described(errno.into()))?;
+    let filled = fill(&top, directory, account);
+    let result = filled.and_then(|()| fs::rename(&part, path).map_err(described));
+    if result.is_err() {
+        remover.remove(part);
+    }
+    result
+}
+
+/// Makes the directory that gets this path when it is complete, under a name that is not in use.
+fn make_part(path: &Path) -> Result<(PathBuf, OwnedFd), Errno> {
+    for number in 0.. {
+        let part = path.with_extension(number.to_string());
+        match make_directory(CWD, part.as_os_str()) {
+            // An earlier service has left it, and it is being removed.
+            Err(Errno::EXIST) => {}
+            made => return made.map(|top| (part, top)),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// Makes the files of a job in its directory, and gives it to the guest.
+fn fill(top: &OwnedFd, directory: &JobDirectory, account: Option<Account>) -> io::Result<()> {
     let mut tree = Tree {
-        top: &top,
+        top,
         account,
         open: Vec::new(),
     };
@@ -297,7 +327,7 @@ fn make(path: &Path, directory: &JobDirectory, account: Option<Account>) -> io::
         })?;
     }
     tree.close_from(0)?;
-    give(&top, account)?;
+    give(top, account)?;
     Ok(())
 }
 
@@ -314,12 +344,14 @@ fn make_public_parents(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory that only this process's user has access to, unless it is there, and opens it.
+/// Makes a directory that only this process's user has access to, and opens it.
 fn make_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    match mkdirat(parent, name, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno),
-    }
+    mkdirat(parent, name, Mode::RWXU)?;
+    open_directory(parent, name)
+}
+
+/// Opens a directory that is no link.
+fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, name, flags, Mode::empty())
 }
@@ -403,16 +435,8 @@ impl Tree<'_> {
 
     fn add_regular(&self, name: &OsStr, bytes: &[u8], permissions: Mode) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let open = || openat(self.directory(), name, flags, Mode::RUSR | Mode::WUSR);
-        let created = match open() {
-            Err(Errno::EXIST) if self.account.is_none() => return Ok(()),
-            Err(Errno::EXIST) => {
-                // An earlier service was killed before the guest got the directory: a part may be missing.
-                unlinkat(self.directory(), name, AtFlags::empty())?;
-                File::from(open()?)
-            }
-            created => File::from(created?),
-        };
+        let created = openat(self.directory(), name, flags, Mode::RUSR | Mode::WUSR)?;
+        let created = File::from(created);
         (&created).write_all(bytes)?;
         give(&created, self.account)?;
         fchmod(&created, permissions)?;
@@ -420,10 +444,7 @@ impl Tree<'_> {
     }
 
     fn add_link(&self, name: &OsStr, target: &str) -> io::Result<()> {
-        match symlinkat(target, self.directory(), name) {
-            Err(Errno::EXIST) => return Ok(()),
-            made => made?,
-        }
+        symlinkat(target, self.directory(), name)?;
         if let Some(account) = self.account {
             let (uid, gid) = (Some(account.uid), Some(account.gid));
             chownat(self.directory(), name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -461,6 +482,16 @@ mod tests {
         }
     }
 
+    fn make_own(path: &Path, wanted: &JobDirectory) -> io::Result<()> {
+        make(path, wanted, None, &remover())
+    }
+
+    fn remover() -> DirectoryRemover {
+        let event = eventfd(0, EventfdFlags::NONBLOCK).expect("made");
+        let (remover, _failures) = DirectoryRemover::start(event).expect("started");
+        remover
+    }
+
     fn permissions(path: &Path) -> u32 {
         path.symlink_metadata().expect("there").mode() & 0o7777
     }
@@ -480,7 +511,7 @@ mod tests {
             regular("c/g"),
         ];
         let wanted = directory(DirectoryOwner::Service, files);
-        make(&path, &wanted, None).expect("made");
+        make_own(&path, &wanted).expect("made");
         assert_eq!(permissions(&path), 0o700);
         for (name, expected) in [("a", 0o500), ("a/x", 0o640), ("c", 0o700), ("c/d", 0o700)] {
             assert_eq!(permissions(&path.join(name)), expected, "{name}");
@@ -493,8 +524,39 @@ mod tests {
         assert_eq!(text, "c/d/e");
         // Another service finds it, changed by the job.
         fs::write(path.join("b"), "changed").expect("written");
-        make(&path, &wanted, None).expect("made");
+        fs::remove_file(path.join("c/g")).expect("removed");
+        make_own(&path, &wanted).expect("made");
         assert_eq!(fs::read_to_string(path.join("b")).expect("read"), "changed");
+        assert!(!path.join("c/g").exists());
+    }
+
+    #[test]
+    fn no_part_of_a_directory_is_used_that_a_killed_service_has_left() {
+        let files = [
+            file("a", FileContent::Directory, 0o500),
+            file("a/link", FileContent::Link("../b".to_owned()), 0o777),
+            regular("a/x"),
+            regular("b"),
+        ];
+        let wanted = directory(DirectoryOwner::Service, files.to_vec());
+        for made in 0..=files.len() {
+            let folder = tempfile::tempdir().expect("made");
+            let path = folder.path().join("1");
+            let files = files.iter().take(made).cloned();
+            let part = directory(DirectoryOwner::Service, files.collect());
+            let (part_path, top) = make_part(&path).expect("made");
+            fill(&top, &part, None).expect("filled");
+            if made == wanted.files.len() {
+                fs::write(part_path.join("b"), "").expect("written in part");
+            }
+            make_own(&path, &wanted).expect("made");
+            for name in ["a/x", "b"] {
+                let text = fs::read_to_string(path.join(name)).expect("read");
+                assert_eq!(text, name, "{made} files");
+            }
+            assert_eq!(permissions(&path.join("a")), 0o500);
+            assert!(part_path.exists());
+        }
     }
 
     #[test]
@@ -504,21 +566,22 @@ mod tests {
         fs::create_dir(&outside).expect("made");
         let path = folder.path().join("1");
         let link = file("a", FileContent::Link("../outside".to_owned()), 0o777);
-        make(&path, &directory(DirectoryOwner::Service, vec![link]), None).expect("made");
-        let wanted = directory(DirectoryOwner::Service, vec![regular("a/x")]);
-        let error = make(&path, &wanted, None).expect_err("a link");
-        assert_eq!(error.to_string(), "`a/x`: Not a directory");
+        let wanted = directory(DirectoryOwner::Service, vec![link, regular("a/x")]);
+        let error = make_own(&path, &wanted).expect_err("a link");
+        assert_eq!(error.to_string(), "`a/x`: File exists");
         assert_eq!(fs::read_dir(&outside).expect("read").count(), 0);
-        let error = make(&path.join("a/b/c"), &wanted, None).expect_err("no parent");
+        std::os::unix::fs::symlink(&outside, folder.path().join("2")).expect("made");
+        let error = make_own(&folder.path().join("2"), &wanted).expect_err("a link");
+        assert_eq!(error.to_string(), "Not a directory");
+        let error = make_own(&path.join("a/b/c"), &wanted).expect_err("no parent");
         assert_eq!(error.to_string(), "No such file or directory");
     }
 
     #[test]
     fn a_directory_that_is_removed_before_it_is_made_does_not_stay() {
         let folder = tempfile::tempdir().expect("made");
-        let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("made");
-        let (remover, _failures) = DirectoryRemover::start(event()).expect("started");
-        let directories = JobDirectories::start(remover, PathBuf::new(), event()).expect("started");
+        let event = eventfd(0, EventfdFlags::NONBLOCK).expect("made");
+        let directories = JobDirectories::start(remover(), PathBuf::new(), event).expect("started");
         let path = folder.path().join("1");
         let wanted = directory(DirectoryOwner::Service, vec![regular("a/x")]);
         directories.make(path.clone(), wanted.clone());
@@ -534,13 +597,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_directory_that_cannot_be_made_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("made");
+        let long = regular(&"z".repeat(256));
+        let wanted = directory(DirectoryOwner::Service, vec![regular("a"), long]);
+        let error = make_own(&folder.path().join("1"), &wanted).expect_err("a long name");
+        assert!(
+            error.to_string().ends_with("`: File name too long"),
+            "{error}"
+        );
+        while fs::read_dir(folder.path()).expect("read").next().is_some() {
+            thread::yield_now();
+        }
+    }
+
     /// The thread, by which users' groups are found in this way.
     fn directories_with(
         lookup: impl Fn(u32) -> io::Result<Gid> + Send + Sync + 'static,
     ) -> JobDirectories {
-        let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("made");
-        let (remover, _failures) = DirectoryRemover::start(event()).expect("started");
-        JobDirectories::start_with(remover, Arc::new(lookup), event()).expect("started")
+        let event = eventfd(0, EventfdFlags::NONBLOCK).expect("made");
+        JobDirectories::start_with(remover(), Arc::new(lookup), event).expect("started")
     }
 
     fn guests_directory(job: u64, uid: u32) -> JobDirectory {
