@@ -295,6 +295,7 @@ def test_output_is_kept_in_the_directory_that_the_configuration_names(start, tmp
         assert instance.penstock("wait", job).returncode == 0
         assert [path.name for path in output.glob("*.stdout")] == [f"{parse(job)}.stdout"]
         assert output.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in output.glob("*.std*")} == {0o600}
         assert not (instance.state / "exec" / "output").exists()
         assert instance.lines("logs", job) == ["hello"]
     with start("--config", str(config)) as instance:

@@ -22,8 +22,8 @@ const SHARED_FILE: &str = ".empty";
 const MAX_JOBS: usize = 1024;
 /// Files that are looked at for a new one.
 const MAX_ATTEMPTS: usize = 2;
-/// The permissions without which the owner's tasks could not open a file.
-const OWNER_BITS: u32 = 0o600;
+/// The permissions of a file of retained output.
+const PERMISSIONS: u32 = 0o600;
 
 /// The calls that not every file system supports.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +94,16 @@ impl EmptyFiles {
         }
     }
 
+    /// Creates the file at this path in the directory, unless there is one: the umask of a task may give other users access to a file
+    /// that it creates. If this fails, the task's start tells why.
+    pub(super) fn create(&self, path: &Path) {
+        if path.parent() == Some(self.directory.as_path()) {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(PERMISSIONS);
+            let _ = options.open(path);
+        }
+    }
+
     /// Gives each ended job whose file was used again an empty one in its place: after the start of the next task, which
     /// need not wait for it.
     pub(super) fn restore_names(&mut self) {
@@ -136,14 +146,23 @@ impl EmptyFiles {
             return Ok(false);
         }
         let metadata = file.metadata()?;
-        let is_own = metadata.nlink() == 1 && metadata.mode() & OWNER_BITS == OWNER_BITS;
+        let is_own = metadata.nlink() == 1 && metadata.mode() & 0o777 == PERMISSIONS;
         Ok(metadata.is_file() && is_own && metadata.len() == 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    fn write(directory: &Path, name: &str, text: &str) {
+        let path = directory.join(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(path, Permissions::from_mode(PERMISSIONS)).expect("own");
+    }
 
     fn files(directory: &Path) -> Vec<(String, u64)> {
         let entries = fs::read_dir(directory).expect("a directory");
@@ -162,8 +181,8 @@ mod tests {
     fn ended_job(errors: &str) -> (tempfile::TempDir, EmptyFiles) {
         let directory = tempfile::tempdir().expect("a directory");
         let mut empty = EmptyFiles::new(directory.path().to_owned());
-        fs::write(directory.path().join("1.stdout"), "").expect("written");
-        fs::write(directory.path().join("1.stderr"), errors).expect("written");
+        write(directory.path(), "1.stdout", "");
+        write(directory.path(), "1.stderr", errors);
         empty.add(JobId::new(1), None);
         (directory, empty)
     }
@@ -209,13 +228,37 @@ mod tests {
         // The files have not been given up: the first two attempts look at both.
         empty.provide(&directory.path().join("3.stdout"), None);
         assert!(exists("3.stdout"));
-        fs::write(directory.path().join("4.stdout"), "").expect("written");
-        fs::write(directory.path().join("4.stderr"), "").expect("written");
+        write(directory.path(), "4.stdout", "");
+        write(directory.path(), "4.stderr", "");
         empty.add(JobId::new(4), Some(1001));
         empty.provide(&directory.path().join("5.stdout"), Some(1002));
         assert!(!exists("5.stdout"));
         empty.provide(&directory.path().join("6.stdout"), Some(1001));
         assert!(exists("6.stdout"));
+    }
+
+    #[test]
+    fn files_are_private() {
+        let (directory, mut empty) = ended_job("");
+        let path = |name: &str| directory.path().join(name);
+        let readable = Permissions::from_mode(0o644);
+        fs::set_permissions(path("1.stdout"), readable).expect("own");
+        empty.provide(&path("2.stdout"), None);
+        assert!(path("2.stdout").exists(), "that of standard error");
+        assert!(path("1.stdout").exists());
+        empty.provide(&path("2.stderr"), None);
+        assert!(!path("2.stderr").exists());
+        empty.create(&path("2.stderr"));
+        write(directory.path(), "3.stdout", "text");
+        empty.create(&path("3.stdout"));
+        assert_eq!(fs::read(path("3.stdout")).expect("read"), b"text");
+        for name in ["2.stdout", "2.stderr"] {
+            let mode = fs::metadata(path(name)).expect("there").mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        empty.create(&elsewhere.path().join("2.stdout"));
+        assert!(!elsewhere.path().join("2.stdout").exists());
     }
 
     #[test]

@@ -680,7 +680,7 @@ impl EventLoop {
 
     // --- output
 
-    /// Puts empty files of ended jobs where tasks would create some.
+    /// Puts empty files where tasks would create files of retained output: those of ended jobs, or new ones.
     fn provide_output(&mut self, tasks: &[TaskSpec]) {
         for task in tasks {
             for output in [&task.stdout, &task.stderr] {
@@ -688,6 +688,10 @@ impl EventLoop {
                     let path = Path::new(OsStr::from_bytes(path.as_bytes()));
                     let guest = task.guest.map(|guest| guest.uid);
                     self.empty_files.provide(path, guest);
+                    // The reaper creates that of a guest, with its group.
+                    if guest.is_none() {
+                        self.empty_files.create(path);
+                    }
                 }
             }
         }
