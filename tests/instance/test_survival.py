@@ -131,9 +131,12 @@ def test_the_output_that_run_shows_is_whole_when_the_service_is_killed(start, tm
 
 
 @pytest.mark.parametrize("made", [0, 1, 60])
-def test_files_of_a_job_are_whole_when_the_service_is_killed_while_it_makes_them(start, made):
+def test_files_of_a_job_are_whole_when_the_service_is_killed_while_it_makes_them(
+    start, tmp_path, made
+):
     file = {"mode": 0o100600, "encoding": "utf-8", "data": "x" * 100_000}
-    spec = from_command(["sh", "-c", "cat {{tmpdir}}/* | wc -c"], cwd="/", environment={})
+    script = f"{gate(tmp_path / 'gate')}; cat {{{{tmpdir}}}}/* | wc -c"
+    spec = from_command(["sh", "-c", script], cwd="/", environment=dict(os.environ))
     spec["attributes"]["system"]["files"] = {str(number): file for number in range(100)}
     with start() as instance, Client(instance.uri) as client:
         directories = instance.state / "exec" / "jobs"
@@ -141,9 +144,11 @@ def test_files_of_a_job_are_whole_when_the_service_is_killed_while_it_makes_them
         with end_of(service):
             job = client.submit(spec)
             deadline = time.monotonic() + 60
-            while len(list(directories.glob("*/*"))) <= made:
+            # A directory may be renamed meanwhile.
+            while sum(len(files) for _, _, files in os.walk(directories)) <= made:
                 assert time.monotonic() < deadline
             os.kill(service, signal.SIGKILL)
+        open_gate(tmp_path / "gate")
         assert client.wait_row(job)["returncode"] == 0
         assert list(client.output(job)) == [("stdout", b"10000000\n")]
         while list(directories.iterdir()):
