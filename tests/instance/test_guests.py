@@ -663,6 +663,25 @@ def test_a_job_has_a_directory_of_its_own_until_its_end(site):
     assert Path("/etc/passwd").exists()
 
 
+def test_the_configuration_names_the_place_of_the_directories_of_guests_jobs(
+    start, guests, tmp_path
+):
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        Path(folder).chmod(0o755)
+        named = Path(folder) / "named"
+        text = f"[penstock.exec]\njob-directory = '{named}'\n"
+        with make_site(start, guests, tmp_path, config_text=text) as site:
+            script = "cd $PENSTOCK_JOB_TMPDIR && echo text > file && stat -c '%U %a %n' $PWD"
+            done = site.penstock("run", "sh", "-c", script)
+            assert done.returncode == 0, done.stderr
+            user, mode, path = done.stdout.split()
+            assert (user, mode) == (pwd.getpwuid(site.uids[0]).pw_name, "700")
+            place = Path(path).parent
+            assert (place.parents[1], place.name) == (named, "jobs")
+            listing = site.penstock("run", "ls", str(place), guest=1)
+            assert "Permission denied" in listing.stderr
+
+
 def with_files(files: dict[str, object], *command: str) -> str:
     """The jobspec of a job with files (RFC 37)."""
     jobspec = from_command(list(command), cwd="/")

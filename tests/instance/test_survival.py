@@ -342,6 +342,75 @@ def test_output_in_a_former_directory_is_shown_and_limited(start, tmp_path):
         assert list((tmp_path / "output").glob("*.std*")) == []
 
 
+def test_directories_of_jobs_are_made_where_the_configuration_names(start, tmp_path):
+    gates, named = [tmp_path / name for name in ("first", "second")], tmp_path / "named"
+    config = tmp_path / "penstock.toml"
+    add = "--add-file=data=text\n"
+    with start() as instance:
+        script = f"{gate(gates[0])}; cat {{{{tmpdir}}}}/data; echo {{{{tmpdir}}}}; {gate(gates[1])}"
+        (job,) = instance.lines("submit", add, "sh", "-c", script)
+        with Client(instance.uri) as client:
+            wait_for_event(client, parse(job), "start")
+        instance.lines("stop", "--keep-running")
+        assert instance.process.wait() != 0
+    config.write_text(f"[penstock.exec]\njob-directory = '{named}'\n")
+    with start("--config", str(config)) as instance:
+        directory = instance.state / "exec" / "jobs" / str(parse(job))
+        assert directory.exists()
+        done = instance.lines("run", add, "sh", "-c", "cat {{tmpdir}}/data; echo {{tmpdir}}")
+        place = Path(done[1]).parent
+        assert (done[0], place.parents[1], place.name) == ("text", named, "jobs")
+        assert {path.stat().st_mode & 0o7777 for path in (place, *place.parents[:2])} == {0o711}
+        # The job that began before has its files.
+        open_gate(gates[0])
+        with Client(instance.uri) as client:
+            lines = iter(client.output(parse(job), follow=True))
+            output = b""
+            while output.count(b"\n") < 2:
+                output += next(lines)[1]
+        assert output.decode() == f"text\n{directory}\n"
+        open_gate(gates[1])
+        assert instance.penstock("wait", job).returncode == 0
+        deadline = time.monotonic() + 60
+        while directory.exists() or list(place.iterdir()):
+            assert time.monotonic() < deadline, "the directories are removed after the jobs"
+
+
+@pytest.mark.parametrize(
+    ("parent", "mode", "problem"),
+    [
+        (0o777, None, "cannot be trusted: other users can write to it"),
+        (0o755, 0o777, "cannot be trusted: other users can write to it"),
+        pytest.param(
+            *(0o755, 0o700, "guests cannot enter"),
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="an instance of root has guests"),
+        ),
+    ],
+)
+def test_directories_of_jobs_are_not_made_where_others_have_access(
+    start, tmp_path, parent, mode, problem
+):
+    shared, config = tmp_path / "shared", tmp_path / "penstock.toml"
+    named = shared / "named"
+    shared.mkdir()
+    if mode is not None:
+        named.mkdir()
+        named.chmod(mode)
+    shared.chmod(parent)
+    config.write_text(f"[penstock.exec]\njob-directory = '{named}'\n")
+    places = ["--state", str(tmp_path / "other"), "--socket", str(tmp_path / "other" / "socket")]
+    with start() as instance:
+        done = instance.penstock("start", *places, "--config", str(config), "--", "true")
+        assert done.returncode == 1
+        assert problem in done.stderr
+        if mode == 0o777:
+            by_hand = ["exec", "--directory", str(tmp_path / "exec"), "--name", "other"]
+            done = instance.penstock(*by_hand, "--job-directory", str(named))
+            assert done.returncode == 1
+            assert f"directory `{named}` has mode 777: expected 711" in done.stderr
+    assert [path.name for path in shared.iterdir()] == ([] if mode is None else ["named"])
+
+
 def test_nothing_is_made_for_output_below_a_place_that_others_can_write_to(start, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()

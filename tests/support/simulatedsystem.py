@@ -84,6 +84,9 @@ class SimulatedHost:
     def prepare_output(self, directory: Path) -> None:
         pass
 
+    def prepare_jobs(self, directory: Path) -> None:
+        pass
+
     def prepare_socket(self, path: Path, setting: str) -> None:
         """Removes a stale socket: there is none."""
 

@@ -73,6 +73,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         f"and further ones fail; 0 is no limit (default {ExecSettings.user_output_limit})",
     )
     add(
+        "--job-directory",
+        type=Path,
+        metavar="DIR",
+        help="where directories of jobs are, in INSTANCE/jobs (default: those of guests in "
+        "/run/penstock, others in `jobs` in --directory)",
+    )
+    add(
         "--cgroup",
         metavar="PLACE",
         help="where cgroups of jobs are made: a cgroup's path, `none`, or `auto`, the service's "
@@ -114,6 +121,7 @@ def main(args: argparse.Namespace) -> NoReturn:
         "output-limit",
         "output-reserve",
         "user-output-limit",
+        "job-directory",
         "cgroup",
     ):
         value = getattr(args, option.replace("-", "_"))

@@ -326,6 +326,15 @@ class ExecSettings:
         "them is killed, and further ones fail; 0 is no limit",
         reload=True,
     )
+    job_directory: Path | None = key(
+        None,
+        "the directory in which [directories of jobs](guests.md#directories-of-jobs) are made, in "
+        "`INSTANCE/jobs`, on a file system of their own for example; it is made in its parent, and "
+        "no user but the owner may be able to write to it",
+        shown_default="`/run/penstock` for jobs of guests, `exec/jobs` in the state directory for "
+        "those of the owner",
+        check=checks.absolute_path,
+    )
     cgroup: str = key(
         "auto",
         "where [cgroups of jobs](execution.md#cgroups) are made: the path of a cgroup, `none`, or "

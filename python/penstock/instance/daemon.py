@@ -392,6 +392,9 @@ class Instance:
                 raise StartError("no program `penstock-exec`, which runs the jobs")
             if options.config.penstock.exec.output_directory is not None:
                 self._system.host.prepare_output(options.output_directory)
+            job_directory = options.config.penstock.exec.job_directory
+            if job_directory is not None:
+                self._system.host.prepare_jobs(job_directory)
             self._exec_process = ExecProcess(
                 self._broker,
                 options.exec_program,

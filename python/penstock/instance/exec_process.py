@@ -75,6 +75,8 @@ class ExecProcess:
         self._command += ["--take-over", "--end-when-idle", "--own-directory"]
         if settings.output_directory is not None:
             self._command += ["--output-directory", str(settings.output_directory)]
+        if settings.job_directory is not None:
+            self._command += ["--job-directory", str(settings.job_directory)]
         self._command += ["--cgroup", settings.cgroup]
         self._command += ["--min-guest-uid", str(settings.min_guest_uid)]
         if settings.allow_new_privileges:

@@ -124,15 +124,27 @@ class ThisHost:
 
     def prepare_output(self, directory: Path) -> None:
         setting = "penstock.exec.output-directory"
+        self._prepare(directory, 0o700, setting)
+        if directory.stat().st_mode & 0o077:
+            raise StartError(f"{setting}: other users have access to `{directory}`")
+
+    def prepare_jobs(self, directory: Path) -> None:
+        setting = "penstock.exec.job-directory"
+        self._prepare(directory, 0o711, setting)
+        if self.uid == 0 and not directory.stat().st_mode & stat.S_IXOTH:
+            raise StartError(f"{setting}: guests cannot enter `{directory}`: expected mode 711")
+
+    def _prepare(self, directory: Path, mode: int, setting: str) -> None:
+        """Makes a directory that a setting names, unless it is there, and checks its user."""
         try:
             # Its parent is checked before anything is made there.
             check_trusted(directory.parent, self.uid, setting)
-            directory.mkdir(mode=0o700, exist_ok=True)
+            if not directory.exists():
+                directory.mkdir(mode=0o700)
+                directory.chmod(mode)
         except OSError as error:
             raise StartError(f"{setting}: cannot make `{directory}`: {error.strerror}") from error
         check_private(directory, self.uid, setting)
-        if directory.stat().st_mode & 0o077:
-            raise StartError(f"{setting}: other users have access to `{directory}`")
 
     def usage(self) -> ProcessUsage:
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -90,6 +90,15 @@ class Host(Protocol):
             StartError: other users have access to it, or can replace it.
         """
 
+    def prepare_jobs(self, directory: Path) -> None:
+        """Makes the directory of job directories that the configuration names, if there is none.
+
+        Its parent exists.
+
+        Raises:
+            StartError: other users can write to it or replace it, or guests cannot enter it.
+        """
+
     def discover(self) -> ResourceSet:
         """The machine as one execution target of rank 0."""
 

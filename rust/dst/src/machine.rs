@@ -11,7 +11,7 @@ use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
 use penstock_exec::service::{
-    Chunk, Effect, GuestSettings, OutputPlace, Service, Settings, TaskContext,
+    Chunk, Effect, GuestSettings, JobDirectoryPlaces, OutputPlace, Service, Settings, TaskContext,
 };
 use penstock_exec::{
     BootId, ConnectionId, JobId, OutputReserve, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId,
@@ -126,8 +126,11 @@ fn settings(boot: u128, setup: Setup) -> Settings {
             uri: URI.to_owned(),
             environment: BTreeMap::new(),
             directory: CString::from(c"/start"),
-            job_directories: PathBuf::from("/run/jobs"),
-            own_job_directories: PathBuf::from("/state/jobs"),
+            job_directories: JobDirectoryPlaces {
+                guests: PathBuf::from("/run/jobs"),
+                own: PathBuf::from("/state/jobs"),
+                former: BTreeMap::new(),
+            },
             pmi_sockets: PathBuf::from("/state/pmi"),
             pmix_directories: PathBuf::from("/state/pmix"),
             pmix_log: PathBuf::from("/state/pmix.log"),

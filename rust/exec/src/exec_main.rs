@@ -17,7 +17,7 @@ use serde::Deserialize;
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-directory DIR] [--output-limit BYTES] [--output-reserve BYTES]
-                     [--user-output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
+                     [--user-output-limit BYTES] [--job-directory DIR] [--oversubscribe] [--sync] [--reaper PROGRAM]
                      [--cgroup PLACE] [--min-guest-uid UID]
                      [--allow-new-privileges] [--take-over] [--end-when-idle] [--own-directory]
                      [--server-user UID]...
@@ -38,6 +38,8 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
                           (default {output-reserve}; 0 for none)
   --user-output-limit BYTES
                           retained output of all jobs of a guest (default {user-output-limit}; 0 for no limit)
+  --job-directory DIR     job directories, in INSTANCE/jobs (default: those of guests in /run/penstock, others in
+                          `jobs` in --directory)
   --oversubscribe         do not bind tasks to their cores
   --sync                  flush the journal to disk before tasks start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
@@ -50,9 +52,6 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --own-directory         the directory is in the instance's state: its address may have changed
   --simulate              run nothing: each job succeeds after the time that its jobspec says
 ";
-
-/// The parent of the directories of guests' jobs, which are named after the address.
-const RUNTIME_DIRECTORY: &str = "/run/penstock";
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;
 /// The daemon that started the service does not start it again.
@@ -76,6 +75,7 @@ struct Defaults {
     output_limit: u64,
     output_reserve: u64,
     user_output_limit: u64,
+    job_directory: Option<PathBuf>,
     cgroup: String,
     min_guest_uid: u32,
     allow_new_privileges: bool,
@@ -178,7 +178,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
 }
 
 /// The options that need a value.
-const OPTIONS_WITH_VALUE: [&str; 12] = [
+const OPTIONS_WITH_VALUE: [&str; 13] = [
     "--uri",
     "--directory",
     "--name",
@@ -187,6 +187,7 @@ const OPTIONS_WITH_VALUE: [&str; 12] = [
     "--output-limit",
     "--output-reserve",
     "--user-output-limit",
+    "--job-directory",
     "--reaper",
     "--cgroup",
     "--min-guest-uid",
@@ -211,6 +212,7 @@ struct Options {
     name: String,
     directory: Option<PathBuf>,
     output_directory: Option<PathBuf>,
+    job_directory: Option<PathBuf>,
     reaper: Option<PathBuf>,
     cgroup: String,
     min_guest_uid: u32,
@@ -236,6 +238,7 @@ impl Options {
             name: "job-exec".to_owned(),
             directory: None,
             output_directory: defaults.output_directory,
+            job_directory: defaults.job_directory,
             reaper: None,
             cgroup: defaults.cgroup,
             min_guest_uid: defaults.min_guest_uid,
@@ -283,6 +286,7 @@ impl Options {
             "--uri" => self.uri = Some(text),
             "--directory" => self.directory = Some(PathBuf::from(value)),
             "--output-directory" => self.output_directory = Some(absolute(Path::new(&value))?),
+            "--job-directory" => self.job_directory = Some(absolute(Path::new(&value))?),
             "--reaper" => self.reaper = Some(PathBuf::from(value)),
             "--name" => self.name = text,
             "--cgroup" if !CgroupPlace::from(text.as_str()).is_valid() => {
@@ -340,7 +344,7 @@ impl Options {
                 .map_err(|error| format!("cannot find `penstock-reaper`: {error}"))?
                 .with_file_name("penstock-reaper"),
         };
-        let instance = address_name(&uri);
+        let instance_name = address_name(&uri);
         Ok(Mode::Service(ServiceOptions {
             uri,
             server_users,
@@ -353,7 +357,8 @@ impl Options {
                 min_uid: self.min_guest_uid,
                 no_new_privs: !has("--allow-new-privileges"),
             },
-            job_directories: Path::new(RUNTIME_DIRECTORY).join(instance).join("jobs"),
+            instance_name,
+            job_directory: self.job_directory,
             kill_timeout_s: self.kill_timeout_s,
             output_limit: self.output_limit,
             output_reserve: self.output_reserve,

@@ -55,6 +55,16 @@ pub(super) struct Directory {
 
 /// Opens a directory that belongs to this user, and to which no other user has access.
 pub(super) fn open_private(path: &Path) -> Result<File, Error> {
+    open_own(path, 0o077, "700")
+}
+
+/// Opens a directory that belongs to this user, and in which no other user can make files.
+pub(super) fn open_unwritable(path: &Path) -> Result<File, Error> {
+    open_own(path, 0o022, "711")
+}
+
+/// Opens a directory that belongs to this user. None of the permissions may be `forbidden`; `expected` has some of those that are not.
+fn open_own(path: &Path, forbidden: u32, expected: &str) -> Result<File, Error> {
     let name = path.display();
     let failed = |action: &str| {
         let action = format!("cannot {action} `{name}`");
@@ -68,9 +78,9 @@ pub(super) fn open_private(path: &Path) -> Result<File, Error> {
         let text = format!("directory `{name}` belongs to user {found}: expected {owner}");
         return Err(Error::directory(text));
     }
-    if metadata.mode() & 0o077 != 0 {
+    if metadata.mode() & forbidden != 0 {
         let mode = metadata.mode() & 0o777;
-        let text = format!("directory `{name}` has mode {mode:o}: expected 700");
+        let text = format!("directory `{name}` has mode {mode:o}: expected {expected}");
         return Err(Error::directory(text));
     }
     Ok(folder)

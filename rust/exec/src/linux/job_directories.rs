@@ -332,7 +332,7 @@ fn fill(top: &OwnedFd, directory: &JobDirectory, account: Option<Account>) -> io
 }
 
 /// Makes the services' own directories above that of a guest's job, which guests can enter and not list.
-fn make_public_parents(path: &Path) -> io::Result<()> {
+pub(super) fn make_public_parents(path: &Path) -> io::Result<()> {
     let parents = path.ancestors().skip(1).take(PUBLIC_DIRECTORY_LEVELS);
     let parents: Vec<_> = parents.collect();
     for parent in parents.into_iter().rev() {

@@ -9,6 +9,7 @@ mod empty_files;
 mod event_source;
 mod guests;
 mod job_directories;
+mod job_places;
 mod kernel;
 mod output_directories;
 mod output_usage;

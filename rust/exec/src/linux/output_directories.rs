@@ -127,7 +127,7 @@ impl OutputDirectories {
 
 /// Reads the list, and adds the present directory to it. The others are forgotten when no job of an earlier start is left: a missing
 /// one may be on a file system that is not mounted now.
-fn update(
+pub(super) fn update(
     list: &Path,
     present: &Path,
     earlier_jobs: &BTreeSet<JobId>,

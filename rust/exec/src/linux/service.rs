@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-use std::{env, mem};
+use std::{env, iter, mem};
 
 use penstock_idset::IdSet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -23,6 +23,7 @@ use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::empty_files::EmptyFiles;
 use super::job_directories::JobDirectories;
+use super::job_places::{self, JOB_DIRECTORIES, PlaceOptions};
 use super::output_directories::OutputDirectories;
 use super::output_usage::OutputCount;
 use super::remove_directory::{DirectoryRemover, RemovalFailure};
@@ -32,8 +33,8 @@ use crate::log::LogContents;
 use crate::protocol::{Hello, Output, Request, TaskSpec};
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
-    Chunk, DirectoryOwner, Effect, GuestSettings, ReaderId, Service, Settings, Stream, TaskContext,
-    job_directory, pmi_socket,
+    Chunk, Effect, GuestSettings, JobDirectoryPlaces, ReaderId, Service, Settings, Stream,
+    TaskContext, job_directory, pmi_socket,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -58,8 +59,6 @@ const MAX_STANDBY_END: Timespec = Timespec {
 };
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
-/// The directory of the directories of the jobs of the service's user.
-const JOB_DIRECTORIES: &str = "jobs";
 const PMI_DIRECTORY: &str = "pmi";
 const PMIX_DIRECTORY: &str = "pmix";
 const PMIX_LOG: &str = "pmix.log";
@@ -82,8 +81,11 @@ pub struct ServiceOptions {
     pub reaper: PathBuf,
     /// The guests whose jobs are run, if the user is root.
     pub guests: GuestSettings,
-    /// The directory of guests' job directories.
-    pub job_directories: PathBuf,
+    /// The name of the instance in the paths of job directories.
+    pub instance_name: String,
+    /// The directory in which job directories are made, in `INSTANCE/jobs`. By default those of guests are in `/run/penstock`, and
+    /// those of the user in `directory`.
+    pub job_directory: Option<PathBuf>,
     /// The parent of the cgroups of jobs: `auto`, `none` or a path.
     pub cgroup: String,
     /// Time between SIGTERM and SIGKILL, in seconds.
@@ -111,6 +113,14 @@ impl ServiceOptions {
     fn output(&self) -> PathBuf {
         let own = || self.directory.join(OUTPUT_DIRECTORY);
         self.output_directory.clone().unwrap_or_else(own)
+    }
+
+    fn places(&self) -> PlaceOptions<'_> {
+        PlaceOptions {
+            service: &self.directory,
+            instance: &self.instance_name,
+            named: self.job_directory.as_deref(),
+        }
     }
 }
 
@@ -160,18 +170,17 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     ] {
         create_private(&options.directory.join(name))?;
     }
+    let earlier_jobs = journal.jobs.keys().copied().collect();
+    let (places, former) = job_places::prepare(options.places(), &earlier_jobs)?;
     let failed = |error: io::Error| Error::system("the service failed", &error);
-    let settings = settings(&options).map_err(failed)?;
+    let settings = settings(&options, places.clone()).map_err(failed)?;
     let mut service = Service::new(settings, journal);
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|errno| failed(errno.into()))?;
     let removals = event.try_clone().map_err(failed)?;
     let (remover, removal_failures) = DirectoryRemover::start(removals).map_err(failed)?;
-    if geteuid().is_root() {
-        remove_old_job_directories(&options.job_directories, &service, &remover);
-    }
-    for name in [PMIX_DIRECTORY, JOB_DIRECTORIES] {
-        remove_old_job_directories(&options.directory.join(name), &service, &remover);
+    for parent in iter::once(&options.directory.join(PMIX_DIRECTORY)).chain(&former) {
+        remove_old_job_directories(parent, &service, &remover);
     }
     let known = service.known_jobs().collect();
     let outputs = OutputDirectories::new(&options.directory, output.clone(), known);
@@ -185,6 +194,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
             event,
         )
         .map_err(failed)?,
+        places,
         remover,
         removal_failures,
         outputs,
@@ -262,7 +272,7 @@ fn create_private(path: &Path) -> Result<(), Error> {
         })
 }
 
-fn settings(options: &ServiceOptions) -> io::Result<Settings> {
+fn settings(options: &ServiceOptions, job_directories: JobDirectoryPlaces) -> io::Result<Settings> {
     let mask = umask(Mode::empty());
     umask(mask);
     let set = sched_getaffinity(None)?;
@@ -284,8 +294,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         boot: procfs::boot_id()?,
         task_context: TaskContext {
             uri: options.uri.clone(),
-            job_directories: options.job_directories.clone(),
-            own_job_directories: options.directory.join(JOB_DIRECTORIES),
+            job_directories,
             pmi_sockets: options.directory.join(PMI_DIRECTORY),
             pmix_directories: options.directory.join(PMIX_DIRECTORY),
             pmix_log: options.directory.join(PMIX_LOG),
@@ -320,6 +329,7 @@ struct EventLoop {
     remover: DirectoryRemover,
     removal_failures: Receiver<RemovalFailure>,
     job_directories: JobDirectories,
+    places: JobDirectoryPlaces,
     directory: Directory,
     log: File,
     log_len: u64,
@@ -589,11 +599,11 @@ impl EventLoop {
                 service.finish_write(result, now());
             }
             Effect::MakeJobDirectory(directory) => {
-                let path = self.job_directory(directory.job, directory.owner);
+                let path = self.places.directory(directory.job, directory.owner);
                 self.job_directories.make(path, directory);
             }
             Effect::RemoveJobDirectory(job, owner) => {
-                let path = self.job_directory(job, owner);
+                let path = self.places.directory(job, owner);
                 self.job_directories.remove(path);
             }
             Effect::RemovePmiSocket(job) => {
@@ -642,15 +652,6 @@ impl EventLoop {
                 offset,
             } => self.reads.push_back((reader, job, stream, offset)),
             Effect::Log(text) => log(&text.escape_debug().to_string()),
-        }
-    }
-
-    fn job_directory(&self, job: JobId, owner: DirectoryOwner) -> PathBuf {
-        match owner {
-            DirectoryOwner::Guest(_) => job_directory(&self.options.job_directories, job),
-            DirectoryOwner::Service => {
-                job_directory(&self.options.directory.join(JOB_DIRECTORIES), job)
-            }
         }
     }
 

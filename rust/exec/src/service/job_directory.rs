@@ -1,6 +1,7 @@
 //! The directory of a job, and the files that its jobspec puts there (RFC 37).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,6 +52,33 @@ pub enum DirectoryOwner {
     Service,
     /// A guest, by user id.
     Guest(u32),
+}
+
+/// The places of job directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobDirectoryPlaces {
+    /// The parent of the directories of guests' jobs.
+    pub guests: PathBuf,
+    /// The parent of the directories of jobs of the service's user.
+    pub own: PathBuf,
+    /// The parents of directories that an earlier service with other settings has made.
+    pub former: BTreeMap<JobId, PathBuf>,
+}
+
+impl JobDirectoryPlaces {
+    /// The directory of a job.
+    pub fn directory(&self, job: JobId, owner: DirectoryOwner) -> PathBuf {
+        let present = match owner {
+            DirectoryOwner::Guest(_) => &self.guests,
+            DirectoryOwner::Service => &self.own,
+        };
+        job_directory(self.former.get(&job).unwrap_or(present), job)
+    }
+}
+
+/// The directory of a job, in the directory of these.
+pub fn job_directory(directory: &Path, job: JobId) -> PathBuf {
+    directory.join(job.get().to_string())
 }
 
 /// A file in the directory of a job.

@@ -114,9 +114,11 @@ use timers::WakeTarget;
 pub use effect::{Chunk, Effect, OutputPlace, ReaderId, Stream};
 pub use guests::GuestSettings;
 pub(crate) use job_directory::shorten;
-pub use job_directory::{DirectoryOwner, FileContent, JobDirectory, JobFile};
+pub use job_directory::{
+    DirectoryOwner, FileContent, JobDirectory, JobDirectoryPlaces, JobFile, job_directory,
+};
 pub use output_usage::{MIN_FREE_BYTES, OutputFile};
-pub use plan::{TaskContext, job_directory, retained_file};
+pub use plan::{TaskContext, retained_file};
 pub use pmi_server::{PMI_ABORT_EXIT_CODE, PMI_SERVER_RANK, PMI_VIOLATION_EXIT_CODE, pmi_socket};
 pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};

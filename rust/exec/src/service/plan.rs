@@ -14,7 +14,9 @@ use serde_json::Value;
 
 use super::effect::Stream;
 use super::guests::{self, Admitted};
-use super::job_directory::{self, DirectoryOwner, JobDirectory, shorten};
+use super::job_directory::{
+    self, DirectoryOwner, JobDirectory, JobDirectoryPlaces, job_directory, shorten,
+};
 use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmi_server::{PmiServer, pmi_variables};
 use super::pmix_server::{Placement, TaskVariables};
@@ -72,10 +74,8 @@ pub struct TaskContext {
     pub directory: CString,
     /// The directory of retained output.
     pub output: PathBuf,
-    /// The directory of guests' job directories.
-    pub job_directories: PathBuf,
-    /// The directory of the job directories of the service's user.
-    pub own_job_directories: PathBuf,
+    /// The places of job directories.
+    pub job_directories: JobDirectoryPlaces,
     /// The directory of the sockets of PMI servers.
     pub pmi_sockets: PathBuf,
     /// The directory of the directories of PMIx servers.
@@ -130,7 +130,7 @@ impl Plan {
         let job_directory = planned_directory(id, jobspec, guest)?;
         let tmpdir = job_directory
             .as_ref()
-            .map(|directory| directory_path(directory, task_context));
+            .map(|directory| task_context.job_directories.directory(id, directory.owner));
         let identity = JobIdentity::new(id, &placements, task_context);
         let outputs = Outputs::new(id, jobspec, task_context, tmpdir.clone(), &identity, r);
         let mut variables = identity.variables(task_context);
@@ -330,14 +330,6 @@ fn planned_directory(
         None => DirectoryOwner::Service,
     };
     Ok(Some(JobDirectory { job, owner, files }))
-}
-
-fn directory_path(directory: &JobDirectory, task_context: &TaskContext) -> PathBuf {
-    let parent = match directory.owner {
-        DirectoryOwner::Guest(_) => &task_context.job_directories,
-        DirectoryOwner::Service => &task_context.own_job_directories,
-    };
-    job_directory(parent, directory.job)
 }
 
 /// The arguments of tasks.
@@ -788,11 +780,6 @@ fn fill_in<E>(
     Ok((filled.len() <= max_bytes).then_some(filled))
 }
 
-/// The directory of a job, in the directory of these.
-pub fn job_directory(directory: &Path, job: JobId) -> PathBuf {
-    directory.join(job.get().to_string())
-}
-
 /// The directory of the PMIx server of a job. A guest's is in the directory of the guest's job: that of the others is the
 /// owner's.
 pub(super) fn pmix_directory(
@@ -801,7 +788,11 @@ pub(super) fn pmix_directory(
     guest: Option<Admitted>,
 ) -> PathBuf {
     match guest {
-        Some(_) => job_directory(&task_context.job_directories, job).join("pmix"),
+        Some(guest) => {
+            let owner = DirectoryOwner::Guest(guest.uid());
+            let directory = task_context.job_directories.directory(job, owner);
+            directory.join("pmix")
+        }
         None => job_directory(&task_context.pmix_directories, job),
     }
 }

@@ -10,7 +10,8 @@ use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, TaskSpec, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
 use penstock_exec::service::{
-    Chunk, Effect, OutputPlace, PMI_SERVER_RANK, PMIX_SERVER_RANK, Service, Settings, TaskContext,
+    Chunk, Effect, JobDirectoryPlaces, OutputPlace, PMI_SERVER_RANK, PMIX_SERVER_RANK, Service,
+    Settings, TaskContext,
 };
 use penstock_exec::{
     BootId, ConnectionId, JobId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus,
@@ -103,8 +104,11 @@ pub fn settings() -> Settings {
             uri: URI.to_owned(),
             environment,
             directory: CString::from(c"/start"),
-            job_directories: PathBuf::from("/run/jobs"),
-            own_job_directories: PathBuf::from("/state/jobs"),
+            job_directories: JobDirectoryPlaces {
+                guests: PathBuf::from("/run/jobs"),
+                own: PathBuf::from("/state/jobs"),
+                former: BTreeMap::new(),
+            },
             pmi_sockets: PathBuf::from("/state/pmi"),
             pmix_directories: PathBuf::from("/state/pmix"),
             pmix_log: PathBuf::from("/state/pmix.log"),
