@@ -10,8 +10,7 @@
 
 use super::descriptor_counts::Turn;
 use super::guests::Admitted;
-use super::job::Job;
-use super::output_quota::HELD_SEVERITY;
+use super::job::{HELD_SEVERITY, Job};
 use super::state::{InstanceState, Service};
 use crate::protocol::{Input, Output, Relay, TaskSpec};
 use crate::types::JobId;

@@ -21,6 +21,8 @@ use super::shell_options::{StatusForm, Warning};
 use crate::error::Note;
 use crate::types::{JobId, ProcessId, SpawnFailure, Step, TaskRank, Usage, WaitStatus};
 
+/// The severity of the exceptions that tell why a job does not start, or does not continue.
+pub(super) const HELD_SEVERITY: i64 = 3;
 /// The wait status of a task whose program does not exist, as of a shell.
 const NOT_FOUND_STATUS: i32 = 127 << 8;
 /// The wait status of a task whose program cannot be executed.

@@ -9,7 +9,7 @@ use std::mem;
 
 use super::effect::{Effect, OutputPlace};
 use super::guests::Admitted;
-use super::job::{Job, OutputCondition, PeriodBytes};
+use super::job::{HELD_SEVERITY, Job, OutputCondition, PeriodBytes};
 use super::output_usage::{
     Comparison, FreeSpace, MIN_FREE_BYTES, OUTPUT_CHECK_INTERVAL_S, OutputFile, RunningCount,
 };
@@ -26,8 +26,6 @@ const RESUME_DIVISOR: u64 = 8;
 const PERIOD_MEASUREMENTS: u32 = 600;
 /// The least room for that, as a divisor of the reserve: no job is ended that writes a line from time to time.
 const FLOOR_DIVISOR: u64 = 16;
-/// The severity of the exceptions that tell why a job does not start, or does not continue.
-pub(super) const HELD_SEVERITY: i64 = 3;
 
 impl Service {
     /// Whether the size of a running job's retained output is needed.

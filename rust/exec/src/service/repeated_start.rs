@@ -3,8 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use super::effect::{Effect, Stream};
-use super::job::{Ending, Job, Presence, Task, TaskState};
-use super::output_quota::HELD_SEVERITY;
+use super::job::{Ending, HELD_SEVERITY, Job, Presence, Task, TaskState};
 use super::output_usage::OUTPUT_CHECK_INTERVAL_S;
 use super::plan::{error_path, retained_file};
 use super::start_failure::setup_note;
