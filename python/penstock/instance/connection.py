@@ -126,7 +126,7 @@ class Connection:
             Whether the client leaves no more unread than it may.
         """
         if self._has_left and not self.is_client:
-            # What it would have served is answered with an error.
+            # Requests to it are answered with an error then.
             self.discard()
         if self.scope.cancel_called or self._has_left:
             return True
