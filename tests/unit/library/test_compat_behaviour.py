@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
+import numbers
+import operator
 import pickle
 
 import pytest
@@ -19,6 +22,30 @@ from penstock.compat.flux.idset import (
 )
 from penstock.compat.flux.resource import ResourceSet
 
+
+@functools.total_ordering
+class Integer:
+    """An integer that is no `int`, as numpy has them."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+    def __eq__(self, other):
+        return self.value == operator.index(other)
+
+    def __lt__(self, other):
+        return self.value < operator.index(other)
+
+    def __hash__(self):
+        return hash(self.value)
+
+
+numbers.Integral.register(Integer)
+
+
 R = {
     "version": 1,
     "execution": {
@@ -32,12 +59,28 @@ R = {
 
 
 class TestIDset:
-    def test_set_and_clear_change_the_set_and_return_a_copy(self):
+    def test_set_and_clear_change_the_set_and_return_it(self):
         ids = IDset("1")
-        made = ids.set(3, 5)
-        assert (str(ids), str(made)) == ("1,3-5", "1,3-5")
-        made.clear(4)
-        assert (str(ids), str(made)) == ("1,3-5", "1,3,5")
+        assert ids.set(3, 5).clear(4).set(7).add("9") is ids
+        assert str(ids) == "1,3,5,7,9"
+
+    def test_texts_in_an_iterable_are_the_parts_of_one_text(self):
+        for arg in (["1", "3"], "3 1".split(), ("1,3",), {"1": 0, "3": 0}.keys()):
+            assert str(IDset(arg)) == "1,3"
+        assert str(IDset(["1-3", "5"]) | ["8", "6-7"]) == "1-3,5-8"
+        for arg in (["10", "9"], ["1", "1"], ["1-3", "2"], ["x"]):
+            with pytest.raises(ValueError, match=r"^IDset\(\): Invalid argument: "):
+                IDset(arg)
+
+    def test_integers_of_other_libraries_are_ids(self):
+        ids = IDset([Integer(1), Integer(3)]).set(Integer(5), Integer(6)).clear(Integer(6))
+        assert ids.test(Integer(1))
+        assert Integer(2) not in ids
+        assert (ids[Integer(3)], ids.next(Integer(3)), ids.prev(Integer(3))) == (True, 5, 1)
+        ids[Integer(9)] = True
+        assert str(ids) == "1,3,5,9"
+        hosts = Hostlist("foo[0-3]")
+        assert (hosts[Integer(-1)], str(hosts[[Integer(2), 0]])) == ("foo3", "foo[2,0]")
 
     def test_add_and_subtract_change_the_set_itself(self):
         ids = same = IDset("1")

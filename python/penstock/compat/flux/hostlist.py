@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from errno import EINVAL, ENOENT
-from typing import TYPE_CHECKING, Self, TypeAlias, overload
+from numbers import Integral
+from typing import TYPE_CHECKING, Self, SupportsIndex, TypeAlias, overload
 
 import penstock
 from penstock.compat.flux.idset import IDset
@@ -96,11 +97,13 @@ class Hostlist:
         )
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: SupportsIndex) -> str: ...
     @overload
-    def __getitem__(self, index: slice | IDset | Iterable[int]) -> Self: ...
-    def __getitem__(self, index: int | slice | IDset | Iterable[int]) -> str | Self:
-        if isinstance(index, int):
+    def __getitem__(self, index: slice | IDset | Iterable[SupportsIndex]) -> Self: ...
+    def __getitem__(
+        self, index: SupportsIndex | slice | IDset | Iterable[SupportsIndex]
+    ) -> str | Self:
+        if isinstance(index, Integral):
             return self._hosts[index]
         if isinstance(index, slice):
             return self._like(self._hosts[index])

@@ -19,7 +19,9 @@ if there is no such id, is not an id.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self, TypeAlias
+from numbers import Integral
+from operator import index
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias
 
 import penstock
 from penstock.errors import IdsetError
@@ -42,7 +44,7 @@ IDSET_FLAG_RANGE = 4
 IDSET_INVALID_ID = 4294967294
 """The result of `first`, `last`, `next` and `prev` if there is no such id."""
 
-Ids: TypeAlias = "IDset | str | int | Iterable[int]"
+Ids: TypeAlias = "IDset | str | int | Iterable[SupportsIndex] | Iterable[str]"
 """The types that a set is constructed from, and that its operators accept."""
 
 _UINT_MAX = 4294967295
@@ -52,7 +54,8 @@ class IDset:
     """A set of non-negative integers, which are in ascending order.
 
     Args:
-        arg: An idset text, one id, any iterable of ids that does not repeat one, or a set.
+        arg: An idset text, one id, any iterable of ids that does not repeat one, an iterable of
+            parts of a text, or a set.
         flags: The defaults of `encode` and `str`: `IDSET_FLAG_RANGE`, `IDSET_FLAG_BRACKETS`,
             or both. Sets that are made from this one have them too.
         handle: Not supported, as there is no C object to wrap.
@@ -192,8 +195,7 @@ class IDset:
         """Puts an id, or all from `start` to `end`, into the set.
 
         Returns:
-            A copy of the set as it then is. It costs what the set's text costs: to put many ids
-            in, `add` them at once.
+            The set itself.
 
         Raises:
             TypeError, ValueError, OverflowError: a bound is not an id, or `end` is below `start`.
@@ -202,20 +204,20 @@ class IDset:
         if ids.stop > IDSET_INVALID_ID:
             raise ValueError(f"id {ids[-1]} passed to IDset.set: expected one up to 4294967293")
         self._ids.update(ids)
-        return self.copy()
+        return self
 
     def clear(self, start: int, end: int | None = None) -> Self:
         """Takes an id, or all from `start` to `end`, out of the set.
 
         Returns:
-            A copy of the set as it then is, at the cost that `set` has.
+            The set itself.
 
         Raises:
             TypeError, ValueError, OverflowError: a bound is not an id, or `end` is below `start`.
         """
         ids = _range(start, end, "clear")
         self._ids.difference_update(range(ids.start, min(ids.stop, IDSET_INVALID_ID)))
-        return self.copy()
+        return self
 
     def add(self, arg: Ids) -> Self:
         """Puts all ids of `arg` into the set, and returns it."""
@@ -298,7 +300,9 @@ def _ids(arg: Ids) -> penstock.IDset:
         return _parsed(str(arg))
     if not isinstance(arg, Iterable):
         raise TypeError(f"IDset(): expected string, integer or iterable, got {type(arg)}")
-    members = sorted(arg)
+    members: list[Any] = sorted(arg)
+    if any(isinstance(member, str) for member in members):
+        return _parsed(",".join(map(str, members)))
     try:
         ids = penstock.IDset(members)
     except (IdsetError, TypeError) as error:
@@ -309,8 +313,9 @@ def _ids(arg: Ids) -> penstock.IDset:
 
 
 def _id(i: object, method: str) -> int:
-    if not isinstance(i, int):
+    if not isinstance(i, Integral):
         raise TypeError(f"IDset.{method} supports integers, not {type(i)}")
+    i = index(i)
     if i < 0:
         raise ValueError(f"negative index passed to IDset.{method}")
     if i > _UINT_MAX:
