@@ -22,8 +22,19 @@ static void test_idset(void)
     idset_destroy(copy);
     idset_destroy(ids);
 
+    static const char *const texts[] = {"1,", ",1", "[1,]", "[,1]", ",,1"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ids = idset_decode(texts[i]);
+        CHECK(ids && is_text(idset_encode(ids, IDSET_FLAG_RANGE), "1"));
+        idset_destroy(ids);
+    }
+    static const char *const invalid[] = {"2,1", "1 ", "1, 2", "[[1]]", "1]", "01", "4294967294"};
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
+        errno = 0;
+        CHECK(!idset_decode(invalid[i]) && errno == EINVAL);
+    }
     errno = 0;
-    CHECK(!idset_decode("2,1") && errno == EINVAL);
+    CHECK(!idset_decode("2147483648") && errno == ERANGE);
     errno = 0;
     CHECK(!idset_create(IDSET_MAX_UNIVERSE + 1, 0) && errno == ERANGE);
     idset_error_t error;
@@ -42,6 +53,27 @@ static void test_idset(void)
     CHECK(idset_free_check(free_ids, 1) < 0 && errno == EEXIST);
     CHECK(idset_alloc(free_ids, &id) == 0 && id == 1);
     idset_destroy(free_ids);
+}
+
+static void test_hostlist_texts(void)
+{
+    static const char *const texts[][2] = {
+        {"a b", "a,b"}, {" a", "a"}, {"a\t,, b,", "a,b"}, {"foo[1-3] bar", "foo[1-3],bar"},
+        {"foo[1-03]", "foo[1-3]"}, {"foo[1, 3]", "foo1,foo03"}, {"foo[1- 3]", "foo[1-3]"}, {" ", ""},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct hostlist *hl = hostlist_decode(texts[i][0]);
+        CHECK(hl && is_text(hostlist_encode(hl), texts[i][1]));
+        hostlist_destroy(hl);
+    }
+    static const char *const invalid[] = {"foo[1,,3]", "foo[1,]", "foo[1 ]", "foo[]", "foo[3-1]", "foo]"};
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
+        errno = 0;
+        CHECK(!hostlist_decode(invalid[i]) && errno == EINVAL);
+    }
+    struct hostlist *hl = hostlist_decode("foo[0-1048575],foo[0-5]");
+    CHECK(hl && hostlist_count(hl) == 1048582);
+    hostlist_destroy(hl);
 }
 
 static void test_hostlist(void)
@@ -72,6 +104,7 @@ static void test_hostlist(void)
 int main(void)
 {
     test_idset();
+    test_hostlist_texts();
     test_hostlist();
     puts("passed");
     return 0;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod array;
 mod broker;
+mod compat;
 mod engine;
 mod errors;
 mod flux;
@@ -48,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     idset::register(module)?;
     hostlist::register(module)?;
     resource::register(module)?;
+    compat::register(module)?;
     jobspec::register(module)?;
     layout::register(module)?;
     engine::register(module)?;

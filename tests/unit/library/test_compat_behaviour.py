@@ -8,6 +8,7 @@ import json
 import numbers
 import operator
 import pickle
+import re
 
 import pytest
 
@@ -63,6 +64,15 @@ class TestIDset:
         ids = IDset("1")
         assert ids.set(3, 5).clear(4).set(7).add("9") is ids
         assert str(ids) == "1,3,5,7,9"
+
+    @pytest.mark.parametrize("text", ["1,", ",1", ",,1", "[1,]", "[,1]"])
+    def test_empty_parts_are_left_out(self, text):
+        assert str(IDset(text)) == "1"
+
+    @pytest.mark.parametrize("text", [" 1", "1 ", "1, 2", "[1", "[[1]]", "1-1", "01", "2,1", "1,1"])
+    def test_other_texts_that_are_no_idset_are_rejected(self, text):
+        with pytest.raises(ValueError, match=rf"^IDset\(\): Invalid argument: {re.escape(text)}$"):
+            IDset(text)
 
     def test_texts_in_an_iterable_are_the_parts_of_one_text(self):
         for arg in (["1", "3"], "3 1".split(), ("1,3",), {"1": 0, "3": 0}.keys()):
@@ -167,6 +177,28 @@ class TestHostlist:
         hosts = Hostlist(nested)
         assert hosts.expand() == ["a1", "a2", "b", "c", "d", "e"]
         assert str(Hostlist(name for name in ("a1", "a2"))) == "a[1-2]"
+
+    @pytest.mark.parametrize(
+        ("text", "hosts"),
+        [
+            ("a b", "a b"),
+            (" a\t,, b,", "a b"),
+            ("foo[1-2] bar", "foo1 foo2 bar"),
+            ("foo[1-02]", "foo1 foo2"),
+            ("foo[1, 3]", "foo1 foo03"),
+            (" ", ""),
+        ],
+    )
+    def test_texts_that_flux_accepts_beyond_rfc_29_are_read_as_there(self, text, hosts):
+        assert Hostlist(text).expand() == hosts.split()
+        left = Hostlist("x")
+        left.append(text)
+        assert left.delete(text) == len(hosts.split())
+
+    @pytest.mark.parametrize("text", ["foo[1,]", "foo[1,,3]", "foo[1 ]", "foo[]", "foo[3-1]", "b["])
+    def test_texts_that_flux_rejects_are_rejected(self, text):
+        with pytest.raises(ValueError, match=r"^Invalid hostlist: "):
+            Hostlist(text)
 
     def test_the_text_at_fault_is_named_with_the_place_as_the_cause(self):
         for arg in ("b[", ["a", "b["], ["a", ("b[",)]):

@@ -21,6 +21,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Self, SupportsIndex, TypeAlias, overload
 
 import penstock
+from penstock._core import parse_flux_hostlist
 from penstock.compat.flux.idset import IDset
 from penstock.errors import HostlistError
 
@@ -165,7 +166,7 @@ class Hostlist:
             return self._hosts.delete(hosts._hosts)
         try:
             if isinstance(hosts, str):
-                return self._hosts.delete(hosts)
+                return self._hosts.delete(parse_flux_hostlist(hosts))
         except HostlistError as error:
             raise OSError(EINVAL, "EINVAL: Invalid argument") from error
         raise OSError(EINVAL, "EINVAL: Invalid argument")
@@ -229,7 +230,7 @@ def _hosts(arg: Hosts) -> penstock.Hostlist:
         return arg
     if isinstance(arg, str):
         try:
-            return penstock.Hostlist(arg)
+            return parse_flux_hostlist(arg)
         except HostlistError as error:
             raise ValueError(f"Invalid hostlist: {arg!r}") from error
     if not isinstance(arg, Iterable):

@@ -24,6 +24,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias
 
 import penstock
+from penstock._core import parse_flux_idset
 from penstock.errors import IdsetError
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ def _invalid(text: str) -> ValueError:
 
 def _parsed(text: str) -> penstock.IDset:
     try:
-        ids = penstock.IDset(text)
+        ids = parse_flux_idset(text)
     except IdsetError as error:
         raise _invalid(text) from error
     if ids.last() == IDSET_INVALID_ID:

@@ -4,12 +4,13 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
 use libc::{EINVAL, ENOENT, ERANGE};
+use penstock_compat::{largest_range, parse_hostlist};
 use penstock_hostlist::Hostlist;
 
 use crate::call::{self, boxed, guarded, set_errno};
 
-/// Hosts of one pair of brackets, as flux-core limits them.
-const MAX_TEXT_HOSTS: usize = 1 << 20;
+/// Hosts of one range of a text, as flux-core limits them.
+const MAX_RANGE_HOSTS: u64 = 1 << 20;
 
 /// A list and its cursor.
 #[expect(non_camel_case_types, reason = "the name of C")]
@@ -64,17 +65,10 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Errno> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| EINVAL)
 }
 
-/// The hosts of a text, in which empty items are left out.
+/// The hosts of a text.
 fn decode(text: &str) -> Result<Hostlist, Errno> {
-    let text = text.trim_matches(',');
-    let (hosts, mended) = Hostlist::parse_lenient(text).map_err(|_| EINVAL)?;
-    if mended
-        .iter()
-        .any(|note| note.what != "left out an empty item")
-    {
-        return Err(EINVAL);
-    }
-    if hosts.len() > MAX_TEXT_HOSTS {
+    let hosts = parse_hostlist(text).map_err(|_| EINVAL)?;
+    if largest_range(text) > MAX_RANGE_HOSTS {
         return Err(ERANGE);
     }
     Ok(hosts)

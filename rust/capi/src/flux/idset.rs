@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::ptr;
 
 use libc::{EEXIST, EINVAL, ERANGE, ssize_t};
+use penstock_compat::parse_idset;
 use penstock_idset::IdSet;
 
 use crate::call::{self, boxed, copy_text, guarded, set_errno};
@@ -127,8 +128,9 @@ unsafe fn text<'a>(text: *const c_char, len: ssize_t) -> Result<&'a str, Failure
 
 /// The ids of a text. Ids beyond a universe are out of range rather than invalid.
 fn decode(text: &str) -> Result<IdSet, Failure> {
-    let ids = text.parse::<IdSet>()?;
+    let ids = parse_idset(text)?;
     match ids.last() {
+        Some(last) if !is_id(last) => Err(failure(EINVAL, format!("id {last} is no id"))),
         Some(last) if last as usize >= MAX_UNIVERSE => Err(failure(
             ERANGE,
             format!("expected ids below {MAX_UNIVERSE}, found {last}"),
