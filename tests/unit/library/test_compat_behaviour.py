@@ -21,7 +21,7 @@ from penstock.compat.flux.idset import (
     IDSET_INVALID_ID,
     IDset,
 )
-from penstock.compat.flux.resource import ResourceSet
+from penstock.compat.flux.resource import ResourceSet, Rv1Set
 
 
 @functools.total_ordering
@@ -289,6 +289,94 @@ class TestResourceSet:
             ResourceSet({"version": 1, "execution": {"R_lite": 5}})
         assert isinstance(caught.value.__cause__, penstock.ResourceSetError)
 
+    def test_times_are_numbers_and_texts_of_them(self):
+        resources = ResourceSet(R)
+        resources.starttime, resources.expiration = -5, "99"
+        for one in (resources, resources.copy(), resources | ResourceSet(R), resources - R):
+            assert (one.starttime, one.expiration) == (-5.0, 99.0)
+        execution = json.loads(resources.encode())["execution"]
+        assert (execution["starttime"], execution["expiration"]) == (-5.0, 99.0)
+        assert ResourceSet(resources.encode()).starttime == -5.0
+        resources.starttime, resources.expiration = 200, 100.0
+        assert (resources.starttime, resources.expiration) == (200.0, 100.0)
+        resources.expiration = 0
+        assert (resources.starttime, resources.expiration) == (200.0, 0.0)
+        with pytest.raises(ValueError, match="could not convert"):
+            resources.expiration = "soon"
+
+    def test_the_object_of_the_version_is_shared(self):
+        resources = ResourceSet(R)
+        impl = resources.impl
+        assert (resources.version, impl.version, impl.nnodes()) == (1, 1, 4)
+        assert (str(impl.ranks()), str(impl.nodelist())) == ("0-3", "node[0-3]")
+        impl.set_starttime("5")
+        impl.set_expiration(7)
+        assert (resources.starttime, impl.get_expiration()) == (5.0, 7.0)
+        shared = ResourceSet(impl)
+        assert shared.remove_ranks("3").set_property("big", "2").impl is impl
+        assert resources.properties == "batch,big"
+        assert str(impl.union(impl.copy_ranks("0")).diff(impl.copy_ranks("1")).ranks()) == "0,2"
+        assert impl.append(ResourceSet(R).copy_ranks("3").impl) is None
+        assert str(resources.ranks) == "0-3"
+        assert Rv1Set(R).intersect(Rv1Set(R)) == Rv1Set(R)
+
+    @pytest.mark.parametrize(
+        ("change", "result"),
+        [
+            ({"nodelist": []}, {"nodelist": None}),
+            ({"nodelist": ["a"]}, {"nodelist": ["a,rank[1-3]"]}),
+            ({"nodelist": ["a b", "c d"]}, {"nodelist": ["a,b,c,d"]}),
+            ({"nodelist": ["node[0-9]"]}, {}),
+            (
+                {"R_lite": [{"rank": "0-3"}]},
+                {"R_lite": [{"rank": "0-3", "children": {"core": ""}}]},
+            ),
+            (
+                {"R_lite": [{"rank": [0, 1], "children": {"core": 3, "gpu": ["0", "2"]}}]},
+                {
+                    "R_lite": [{"rank": "0-1", "children": {"core": "3", "gpu": "0,2"}}],
+                    "nodelist": ["node[0-1]"],
+                },
+            ),
+            ({"properties": {"batch": [0, 1]}}, {}),
+            ({"properties": {"batch": "0-1,9", "x": 8}}, {}),
+            ({"starttime": None, "expiration": "20"}, {"starttime": 0.0}),
+            ({"starttime": 200.0, "expiration": 100.0}, {"starttime": 200.0, "expiration": 100.0}),
+            ({"expiration": -1}, {"expiration": -1.0}),
+        ],
+    )
+    def test_an_r_that_flux_accepts_beyond_rfc_20_is_read_as_there(self, change, result):
+        resources = ResourceSet({"version": 1, "execution": {**R["execution"], **change}})
+        expected = {**R["execution"], **result}
+        assert resources.to_dict()["execution"] == {
+            name: value for name, value in expected.items() if value is not None
+        }
+        assert resources.copy().to_dict() == ResourceSet(resources.encode()).to_dict()
+
+    @pytest.mark.parametrize("document", [{"version": 1}, {"version": 1, "execution": {}}])
+    def test_an_r_may_be_empty(self, document):
+        execution = {"R_lite": [], "starttime": 0.0, "expiration": 0.0}
+        assert ResourceSet(document).to_dict() == {"version": 1, "execution": execution}
+        assert ResourceSet().to_dict() == {"version": 1, "execution": execution}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"R_lite": None},
+            {"R_lite": [{"children": {"core": "0"}}]},
+            {"R_lite": [{"rank": "x", "children": {"core": "0"}}]},
+            {"R_lite": [{"rank": "0", "children": None}]},
+            {"nodelist": None},
+            {"nodelist": ["a["]},
+            {"nodelist": "node[0-3]"},
+            {"properties": None},
+            {"starttime": "x"},
+        ],
+    )
+    def test_an_r_that_flux_rejects_is_rejected(self, change):
+        with pytest.raises(ValueError, match=r"invalid R"):
+            ResourceSet({"version": 1, "execution": {**R["execution"], **change}})
+
     def test_one_rank_cannot_be_two_hosts(self):
         other = ResourceSet(json.loads(json.dumps(R).replace("node[", "other[")))
         resources = ResourceSet(R)
@@ -326,7 +414,12 @@ class TestResourceSet:
             ({"ranks": ["0-1", "3-9"]}, "0-1,3"),
             ({"ranks": "1-2"}, "1-2"),
             ({"hostlist": "node[2-3],x"}, "2-3"),
-            ('{"not": [{"properties": ["batch"]}, {"ranks": ["0"]}]}', "1-3"),
+            ({"ranks": 1}, "1"),
+            # As in Flux, one operator of an object counts, and the first operand of `not`.
+            ('{"not": [{"properties": ["batch"]}, {"ranks": ["3"]}]}', "2-3"),
+            ({"ranks": ["0"], "x": []}, "0"),
+            ({"ranks": ["0"], "hostlist": ["node1"], "not": []}, "1"),
+            ({"ranks": ["0"], "properties": ["^batch"], "and": []}, "2-3"),
             ({"and": [{"ranks": ["0-2"]}, {"not": [{"hostlist": ["node1"]}]}]}, "0,2"),
         ],
     )
@@ -342,8 +435,7 @@ class TestResourceSet:
     @pytest.mark.parametrize(
         ("constraint", "message"),
         [
-            ({"x": [], "and": []}, r"unknown constraint operator\(s\): \['x'\]"),
-            ({"ranks": ["0"], "and": []}, r"one operator, got \['ranks', 'and'\]"),
+            ({"x": [], "y": []}, r"unknown constraint operator\(s\): \['x', 'y'\]"),
             ({"and": "x"}, "'and' operand must be a list, got 'x'"),
             ({"properties": [5]}, "a property is a string, not <class 'int'>: 5"),
             ({"ranks": ["x"]}, r"IDset\(\): Invalid argument: x"),
@@ -384,17 +476,20 @@ class TestResourceSet:
 
         resources = unnamed("2-5", "0-7")
         assert (str(resources.ranks), resources.ncores) == ("2-5", 32)
-        assert str(resources.nodelist) == ""
-        assert "nodelist" not in resources.to_dict()["execution"]
+        assert str(resources.nodelist) == "rank[2-5]"
+        assert resources.host_ranks("rank[5,3]") == [5, 3]
+        assert str(resources.copy_constraint({"hostlist": ["rank3"]}).ranks) == "3"
+        for one in (resources, resources.copy_ranks("9"), resources - resources):
+            assert "nodelist" not in one.to_dict()["execution"]
         again = ResourceSet(resources.encode())
         assert again == resources
-        assert str(again.nodelist) == ""
+        assert str(again.nodelist) == "rank[2-5]"
         # A host that one of two sets knows is that of both.
         named = ResourceSet(R)
         union = named | resources
-        assert str(union.nodelist) == "node[0-3]"
-        assert "nodelist" not in union.to_dict()["execution"]
-        assert str((resources | named).nodelist) == "node[0-3]"
+        assert str(union.nodelist) == "node[0-3],rank[4-5]"
+        assert union.to_dict()["execution"]["nodelist"] == ["node[0-3],rank[4-5]"]
+        assert str((resources | named).nodelist) == "node[0-3],rank[4-5]"
         difference = named - unnamed("0,3-9", "0-6")
         assert str(difference) == "rank[0,3]/core7,gpu[0-1] rank[1-2]/core[0-7],gpu[0-1]"
         assert str(difference.nodelist) == "node[0-3]"
