@@ -121,6 +121,8 @@ __all__ = [
     "lay_out",
     "parse_count",
     "parse_duration",
+    "parse_flux_hostlist",
+    "parse_flux_idset",
     "pmix_attribute",
     "pmix_status",
     "read_object",

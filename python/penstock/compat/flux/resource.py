@@ -598,10 +598,14 @@ def _with_hosts(
     known = source.restrict(ranks=ranks)
     if not known.nnodes:
         return resources
-    hosts = dict(zip(resources.ranks, resources.nodelist, strict=True))
-    hosts |= dict(zip(known.ranks, known.nodelist, strict=True))
+    if known.nnodes == resources.nnodes:
+        nodelist = known.nodelist
+    else:
+        hosts = dict(zip(resources.ranks, resources.nodelist, strict=True))
+        hosts |= dict(zip(known.ranks, known.nodelist, strict=True))
+        nodelist = penstock.Hostlist(list(hosts.values()))
     document = resources.to_dict()
-    document["execution"]["nodelist"] = [str(penstock.Hostlist(list(hosts.values())))]
+    document["execution"]["nodelist"] = [str(nodelist)]
     return penstock.ResourceSet(document)
 
 
