@@ -234,14 +234,17 @@ def _working_set(args: argparse.Namespace) -> Nodes:
     empty: Nodes = RangeSet() if args.rangeset else NodeSet()
     nodes = NodeSet.fromall() if args.all else empty.copy()
     operations = list(args.operations)
+    # The operation that has no set of nodes before it.
+    first = None if args.all or not operations or operations[0][0] == "union" else operations[0]
     has_operand = any(name == "union" for name, _ in operations)
     if not has_operand and not args.all and not args.list and not args.list_all:
         operations.insert(0, ("union", "-"))
-    for name, text in operations:
+    for operation in operations:
+        name, text = operation
         words = _words_of_input() if text == "-" else text.splitlines()
         operand = empty.copy()
         operand.updaten(word for word in words if word.strip())
-        if not nodes and name != "union":
+        if operation is first and not nodes and not args.quiet:
             print("WARNING: empty left operand for set operation", file=sys.stderr)
         getattr(nodes, OPERATIONS[name][1])(operand)
     return nodes
@@ -257,7 +260,7 @@ def _sliced(nodes: Nodes, positions: RangeSet) -> Nodes:
 
 def _parts(nodes: Nodes, args: argparse.Namespace) -> Iterator[Nodes]:
     """The sets to print."""
-    if not args.contiguous and not args.split:
+    if not nodes or (not args.contiguous and not args.split):
         yield nodes
         return
     for part in nodes.contiguous() if args.contiguous else [nodes]:

@@ -110,6 +110,17 @@ def test_a_source_that_lists_no_groups(nodeset, capsys):
     assert main(["nodeset", "-l", "-s", "none"]) == 1
     assert "GroupResolverSourceError: none" in capsys.readouterr().err
     assert nodeset("-L") == ["@cpu", "@gpu"]
+    # A source without a list, or whose list fails, does not hide those behind it.
+    assert nodeset("-l", "-s", "half", "n1") == []
+    assert nodeset("-L", "n1") == ["@gpu"]
+    assert nodeset("-r", "-s", "half", "n1") == ["n1"]
+
+
+@pytest.mark.parametrize("option", ["--contiguous", "--split=3"])
+def test_an_empty_set_is_its_only_part(nodeset, option):
+    assert nodeset("-c", option, "") == ["0"]
+    assert nodeset("-cR", option, "") == ["0"]
+    assert nodeset("-f", option, "") == [""]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +150,9 @@ def test_an_operation_on_nothing_is_warned_about(nodeset, capsys):
     main(["nodeset", "-f", "-x", "n1", "n2"])
     out, err = capsys.readouterr()
     assert (out, err) == ("n2\n", "WARNING: empty left operand for set operation\n")
+    for silent in (["-q", "-x", "n1", "n2"], ["n1", "-x", "n1", "-x", "n2"], ["", "-x", "n2"]):
+        main(["nodeset", "-f", *silent])
+        assert capsys.readouterr().err == ""
 
 
 def run_with_defaults(folder, text, *arguments):

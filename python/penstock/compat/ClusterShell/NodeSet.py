@@ -987,9 +987,8 @@ class NodeSet(NodeSetBase):
         resolver = cast("GroupResolver", self._resolver)
         try:
             names = engine.grouplist(namespace)
-        except GroupSourceNoUpcall:
-            if not resolver.has_node_groups(namespace):
-                raise
+        except GroupSourceError:
+            # Without a list, the set has the groups that the source knows of its nodes, if any.
             names = []
         if resolver.has_node_groups(namespace) and (not names or len(self) <= len(names)):
             found = {name for node in self for name in resolver.node_groups(node, namespace)}
