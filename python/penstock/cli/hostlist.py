@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 SUMMARY = "Lists of hosts, such as node[0-99],login: expand, fold, count, combine."
 
 
-_GROUP = re.compile(r"(?:^|,)\s*(@[^,]*)")
+# A group, also as an operand of ClusterShell's operators.
+_GROUP = re.compile(r"(?:^|[,!&^])\s*(@[^,!&^]*)")
 
 
 def _join(texts: list[str]) -> Hostlist:

@@ -126,7 +126,7 @@ pub unsafe extern "C" fn penstock_hostlist_append(
     }
 }
 
-/// Removes each host that is in a text from a list, wherever it stands. Returns the number of removed hosts, or -1.
+/// Removes the first occurrence of each host of a text from a list. Returns the number of removed hosts, or -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_remove(
     list: *mut Hostlist,

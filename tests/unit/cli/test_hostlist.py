@@ -109,6 +109,8 @@ def test_verb_names_bad_usage(penstock: Run, arguments: str) -> None:
     ("arguments", "code", "error"),
     [
         ("count @gpu", 1, "`@gpu` is a group reference"),
+        ("fold n1!@gpu", 1, "`@gpu` is a group reference"),
+        ("fold n1&@gpu,n2", 1, "`@gpu` is a group reference"),
         ("count n1 --union n2,@a[1-2]", 1, "`@a[1-2]` is a group reference"),
         ("slice 0,7 n[1-5]", 1, "no position 7 among 5 hosts"),
         ("find n[5-6] n[1-5]", 1, "host `n6` is not in it"),
