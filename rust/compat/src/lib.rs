@@ -109,7 +109,8 @@ fn write_ranges(ranges: &str, text: &mut String) -> Option<()> {
             Some((first, last)) => (Number::read_first(first)?, Some(Number::read(last)?)),
             None => (Number::read(range)?, None),
         };
-        let width = first.width;
+        // The greatest width of a format.
+        let width = usize::from(u16::try_from(first.width).ok()?);
         write!(text, "{:0width$}", first.value).ok()?;
         if let Some(last) = last {
             write!(text, "-{:0width$}", last.value).ok()?;

@@ -81,6 +81,11 @@ fn hostlists() {
     ] {
         assert!(parse_hostlist(text).is_err(), "{text:?}");
     }
+    // Longer than any width of Rust's formats.
+    let wide = |blanks: usize| format!("foo[{}1]", " ".repeat(blanks));
+    assert!(parse_hostlist(&wide(70_000)).is_err());
+    let list = parse_hostlist(&wide(30)).unwrap();
+    assert_eq!(list.iter().next().map(|host| host.len()), Some(34));
     let error = parse_hostlist("a b,c[").unwrap_err();
     assert!(error.to_string().contains("a b,c["), "{error}");
 }
