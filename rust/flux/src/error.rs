@@ -135,7 +135,7 @@ fn value_text(text: &str) -> String {
 }
 
 /// The number of bytes before the position that a parser reports: a line and the bytes read of it.
-fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
+pub(crate) fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let before: usize = lines.take(line.saturating_sub(1)).map(<[u8]>::len).sum();
     (before + column).min(bytes.len())

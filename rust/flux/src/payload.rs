@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::count_values;
-use crate::error::{Error, with_place};
+use crate::error::{Error, offset, with_place};
 use crate::limits::{MAX_JOBS_PER_REQUEST, MAX_NAME_BYTES, MAX_NESTED_VALUES, MAX_VALUE_BYTES};
 
 /// Reads a payload: the text of one JSON object, without the NUL at its end.
@@ -399,17 +399,15 @@ pub(crate) fn optional_name<'de: 'a, 'a, D: Deserializer<'de>>(
 /// Reads a value from at most [`MAX_VALUE_BYTES`] bytes of a payload.
 pub(crate) fn parse_short<T: DeserializeOwned, E: serde::de::Error>(value: &str) -> Result<T, E> {
     check_short(value)?;
-    parse_value(value)
+    serde_json::from_str(value).map_err(|error| place_at(&error, value))
 }
 
-/// Reads a value within a payload.
-fn parse_value<T: DeserializeOwned, E: serde::de::Error>(value: &str) -> Result<T, E> {
-    serde_json::from_str(value).map_err(|error| {
-        let text = error.to_string();
-        let position = format!(" at line {} column {}", error.line(), error.column());
-        let text = text.strip_suffix(&position).unwrap_or(&text);
-        E::custom(with_place(text, value))
-    })
+/// The error of a part of a payload, at this place in it.
+fn place_at<E: serde::de::Error>(error: &serde_json::Error, place: &str) -> E {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&position).unwrap_or(&text);
+    E::custom(with_place(text, place))
 }
 
 fn check_short<E: serde::de::Error>(value: &str) -> Result<(), E> {
@@ -487,8 +485,11 @@ fn parse_job_ids<E: serde::de::Error>(list: &str) -> Result<Vec<JobId>, E> {
     if let Some(ids) = compact_job_ids(list) {
         return Ok(ids);
     }
-    let ShortList::<MAX_JOBS_PER_REQUEST, JobId>(ids) = parse_value(list)?;
-    Ok(ids)
+    let ids: Result<ShortList<MAX_JOBS_PER_REQUEST, JobId>, _> = serde_json::from_str(list);
+    ids.map(|ids| ids.0).map_err(|error| {
+        let read = offset(list.as_bytes(), error.line(), error.column());
+        place_at(&error, list.get(read..).unwrap_or(list))
+    })
 }
 
 /// The ids in the compact JSON text of a list, if it is one: others must not wait for the general parser with a million of them.

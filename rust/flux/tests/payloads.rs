@@ -650,6 +650,18 @@ fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
             "`property-add.b`: invalid idset \"x\": expected a number at byte 0",
         ),
         (
+            error::<job_manager::JobsRequest>(r#"{"all":false,"ids":[1, 2,"x"],"userid":1}"#),
+            r#"`ids[2]`: expected a non-negative integer, found string "x""#,
+        ),
+        (
+            error::<job_list::WaitRequest>("{\n\"ids\": [\n1,\n-1]\n}"),
+            "`ids[1]`: expected a non-negative integer, found integer `-1`",
+        ),
+        (
+            error::<job_list::WaitRequest>(r#"{"ids":7}"#),
+            "`ids`: expected an array, found integer `7`",
+        ),
+        (
             error::<job_manager::MemoRequest>(r#"{"id":1,"memo":[]}"#),
             "`memo`: expected an object, found an array",
         ),
