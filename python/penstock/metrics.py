@@ -202,8 +202,8 @@ FAMILIES = (
     Family(
         "penstock_slice_seconds",
         "histogram",
-        "Duration of the slices in which the job manager does large requests, and steps due "
-        "at a time.",
+        "Duration of the slices in which the job manager does large requests and sends long "
+        "responses, and steps due at a time.",
         "broker",
         "slices",
     ),

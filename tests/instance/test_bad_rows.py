@@ -84,7 +84,10 @@ def state(tmp_path_factory) -> Path:
             )
             for _ in range(4):
                 assert client.wait_row(client.submit(spec))["success"]
-            client.submit(spec, count=20, urgency=0)
+            held = client.submit(spec, count=20, urgency=0)[0]
+            # Of a pending job with many events the facts are stored.
+            for number in range(64):
+                client.memo(held, {"number": number})
             running = from_command(["true"], environment={}, cwd="/", duration=3600.0)
             with client.eventlog(client.submit(running), follow=True) as events:
                 assert any(event["name"] == "start" for event in events)

@@ -35,6 +35,19 @@ def test_slices_of_large_requests_and_checkpoints_are_counted(sim):
         pass
 
 
+def test_slices_of_a_long_list_are_counted(sim):
+    def slices() -> float:
+        return read(sim)["penstock_slice_seconds"].value("_count")
+
+    sim.lines("submit", "--cc=1-3000", "--urgency=hold", "true")
+    # The submission itself is done in slices.
+    before = slices()
+    while (now := slices()) != before:
+        before = now
+    assert len(sim.lines("jobs", "--count=0", "--no-header")) == 3000
+    assert slices() >= before + 3
+
+
 def test_metrics_count_jobs_and_the_work_of_the_daemon(sim):
     ids = sim.lines("submit", "--cc=1-5", "true")
     sim.penstock("wait", *ids)

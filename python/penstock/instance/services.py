@@ -121,6 +121,8 @@ class ManagerService:
         self._slices_time = 0.0
         # When the next slices may begin.
         self._resume_at = 0.0
+        # Whether the job manager has further parts of lists, waits or journals to send.
+        self._has_parts = False
         self._outstanding: Outstanding[list[Message]] = Outstanding()
         self.restarts = Restarts(
             broker,
@@ -315,9 +317,14 @@ class ManagerService:
 
     def _take(self) -> Batch:
         """Takes the output of the job manager, and returns its messages."""
+        clock = self._broker.clock
+        began = clock.monotonic()
         batch, busy, deadline, uncommitted, lines, purged = self._manager.take_output(
             self._is_writable
         )
+        if busy or self._has_parts:
+            self._broker.count_slice(clock.monotonic() - began)
+        self._has_parts = busy
         if busy:
             self._broker.nudge()
         self._has_worked.set()
@@ -330,7 +337,7 @@ class ManagerService:
             if not self._is_syncing:
                 self._report_purge()
         elif self._uncommitted_since is None:
-            self._uncommitted_since = self._broker.clock.now()
+            self._uncommitted_since = clock.now()
         if deadline is not None:
             deadline = max(deadline, self._resume_at)
         deadlines = (deadline, self._commit_deadline())

@@ -736,6 +736,13 @@ impl Context {
         let jobs = unwritten.into_iter();
         let jobs = jobs.map(|(id, (seq, lines))| (id, seq, lines));
         self.storage.run(|store| store.append_events_of(jobs));
+        for id in self.jobs.take_due_facts() {
+            let record = self.jobs.record(id);
+            if let Some((record, facts)) = record.and_then(|it| Some((it, it.pending_facts()?))) {
+                self.storage
+                    .run(|store| store.set_pending_facts(id, record.events(), &facts));
+            }
+        }
     }
 
     /// Stores R as committed for a job's outstanding request.

@@ -261,6 +261,8 @@ pub struct Jobs {
     greatest_evicted: JobId,
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: Unwritten,
+    /// The pending jobs whose facts are to be stored when their events are written.
+    due_facts: BTreeSet<JobId>,
     /// The length in bytes of the eventlogs of active jobs for which it was [set](Self::set_eventlog_bytes).
     eventlog_bytes: BTreeMap<JobId, u64>,
     greatest_purged: JobId,
@@ -288,6 +290,7 @@ impl Jobs {
             loaded: BTreeSet::new(),
             greatest_evicted: JobId::default(),
             unwritten: Unwritten::new(),
+            due_facts: BTreeSet::new(),
             eventlog_bytes: BTreeMap::new(),
             greatest_purged: JobId::default(),
             holders: BTreeSet::new(),
@@ -673,6 +676,9 @@ impl Jobs {
         let addresses = job.addresses();
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
+        if job.record.are_facts_due() {
+            self.due_facts.insert(id);
+        }
         match (was_holder, job.record.has_resources()) {
             (false, true) => self.holders.insert(id),
             (true, false) => self.holders.remove(&id),
@@ -733,6 +739,15 @@ impl Jobs {
         let (settled, others) = unwritten.partition(|(id, _)| is_settled(id));
         self.unwritten = others;
         settled
+    }
+
+    /// Takes the jobs whose facts are to be stored, and whose events are all written.
+    pub(crate) fn take_due_facts(&mut self) -> BTreeSet<JobId> {
+        let unwritten = &self.unwritten;
+        let due = std::mem::take(&mut self.due_facts);
+        let (left, written) = due.into_iter().partition(|id| unwritten.contains_key(id));
+        self.due_facts = left;
+        written
     }
 
     /// The length of a job's eventlog in bytes, if it was set.

@@ -13,6 +13,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::JobUsage;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::elastic_state::{ElasticRequest, ElasticState};
@@ -108,6 +109,32 @@ impl Delay {
     }
 }
 
+/// The number of events after which the facts of a pending job are stored, and after each as many further ones.
+const EVENTS_PER_FACTS: u32 = 32;
+/// The greatest length of such facts in bytes: longer ones, of a long memo, follow from the events.
+const MAX_FACTS_BYTES: usize = 1024;
+
+/// The facts of a pending job as they are stored: all that follows from its events.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PendingFacts<'a> {
+    state: Cow<'a, str>,
+    t_submit: f64,
+    /// Those into DEPEND, PRIORITY and SCHED; negative if the state was not entered.
+    delays: [f64; 3],
+    flags: u32,
+    urgency: u8,
+    priority: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    assigned_priority: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dependencies: Option<Cow<'a, BTreeSet<String>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memo: Option<Cow<'a, Map<String, Value>>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    exception: Option<Cow<'a, Exception<'a>>>,
+}
+
 /// The annotations of a job without any.
 static NO_ANNOTATIONS: LazyLock<Arc<Map<String, Value>>> = LazyLock::new(Arc::default);
 
@@ -198,7 +225,18 @@ impl Record {
         mut observe: impl FnMut(&Event),
     ) -> Result<Self, InvalidEvent> {
         let mut record = Self::new(id, userid, spec);
-        for line in eventlog.lines() {
+        record.apply_lines(eventlog, r, &mut observe)?;
+        Ok(record)
+    }
+
+    /// Applies the events of lines, as [`replay`](Self::replay) does.
+    pub(crate) fn apply_lines(
+        &mut self,
+        lines: &str,
+        r: Option<&Arc<ResourceSet>>,
+        observe: &mut impl FnMut(&Event),
+    ) -> Result<(), InvalidEvent> {
+        for line in lines.lines() {
             let mut event = Event::parse(line).map_err(|source| InvalidEvent {
                 line: line.to_owned(),
                 source,
@@ -207,9 +245,91 @@ impl Record {
                 event.document = r.map(|r| Document::R(Arc::clone(r)));
             }
             observe(&event);
-            record.apply(&event);
+            self.apply(&event);
         }
-        Ok(record)
+        Ok(())
+    }
+
+    /// Whether its facts are to be stored after its last event. Jobs with the same events store theirs after different ones, so
+    /// that an event of all jobs makes a part of them do so.
+    pub(crate) fn are_facts_due(&self) -> bool {
+        let position = self.id.get().wrapping_add(u64::from(self.events));
+        self.events >= EVENTS_PER_FACTS && position.is_multiple_of(u64::from(EVENTS_PER_FACTS))
+    }
+
+    /// The facts of a pending job, to be stored with the number of its events. `None` if they have to follow from the events:
+    /// the job is not pending, or its memo is long.
+    pub(crate) fn pending_facts(&self) -> Option<String> {
+        if self.run.is_some() || self.elastic.is_some() || self.state > State::Sched {
+            return None;
+        }
+        let StateDelays {
+            depend,
+            priority,
+            sched,
+        } = self.delays;
+        let facts = PendingFacts {
+            state: Cow::Borrowed(self.state.name()),
+            t_submit: self.t_submit,
+            delays: [depend, priority, sched].map(|delay| f64::from(delay.0)),
+            flags: self.flags,
+            urgency: self.urgency,
+            priority: self.priority,
+            assigned_priority: self.assigned_priority,
+            dependencies: self.dependencies.as_deref().map(Cow::Borrowed),
+            memo: self.memo.as_deref().map(Cow::Borrowed),
+            exception: self.exception.as_deref().map(Cow::Borrowed),
+        };
+        let text = serde_json::to_string(&facts).ok()?;
+        (text.len() <= MAX_FACTS_BYTES).then_some(text)
+    }
+
+    /// A job after a number of events, of which stored [facts](Self::pending_facts) tell what followed.
+    ///
+    /// # Errors
+    ///
+    /// The text is not that of facts of a pending job.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the delays are single precision"
+    )]
+    pub(crate) fn from_facts(
+        id: JobId,
+        userid: u32,
+        spec: Arc<Spec>,
+        events: u32,
+        text: &str,
+    ) -> Result<Self, serde_json::Error> {
+        let facts: PendingFacts<'_> = serde_json::from_str(text)?;
+        let pending = [State::New, State::Depend, State::Priority, State::Sched];
+        let state = pending
+            .into_iter()
+            .find(|state| state.name() == facts.state);
+        let state = state.ok_or_else(|| {
+            let text = format!("`{}` is no state of a pending job", facts.state);
+            serde::de::Error::custom(text)
+        })?;
+        let [depend, priority, sched] = facts.delays.map(|delay| Delay(delay as f32));
+        Ok(Self {
+            state,
+            flags: facts.flags,
+            urgency: facts.urgency,
+            priority: facts.priority,
+            assigned_priority: facts.assigned_priority,
+            events,
+            t_submit: facts.t_submit,
+            delays: StateDelays {
+                depend,
+                priority,
+                sched,
+            },
+            dependencies: facts.dependencies.map(|set| Box::new(set.into_owned())),
+            memo: facts.memo.map(|memo| Box::new(memo.into_owned())),
+            exception: facts
+                .exception
+                .map(|raised| Arc::new(raised.into_owned().into_owned())),
+            ..Self::new(id, userid, spec)
+        })
     }
 
     /// Applies an event, live or in replay.
@@ -695,8 +815,48 @@ impl std::error::Error for InvalidEvent {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{MAX_FACTS_BYTES, Record};
+    use crate::event::Event;
     use crate::fixture::{add_allocated_job, add_pending_job, context};
     use crate::settings::Settings;
+
+    #[test]
+    fn the_facts_of_a_pending_job_are_those_of_its_events() {
+        let mut cx = context(Settings::default());
+        let pending = add_pending_job(&mut cx);
+        let mut record = cx.jobs.record(pending).unwrap().clone();
+        for (name, context) in [
+            ("urgency", json!({"urgency": 3, "userid": 0})),
+            ("priority", json!({"priority": 70_000})),
+            ("memo", json!({"key": {"a": [0.1, null]}})),
+            ("dependency-add", json!({"description": "begin-time=1.5"})),
+            (
+                "exception",
+                json!({"type": "oom", "severity": 2, "note": "\"ä\"", "userid": 5}),
+            ),
+            ("flux-restart", json!({})),
+        ] {
+            record.apply(&Event::with(0.1 + 0.2, name, &context));
+            let text = record.pending_facts().unwrap();
+            let (userid, spec) = (record.userid(), Arc::clone(record.spec()));
+            let read = Record::from_facts(pending, userid, spec, record.events(), &text);
+            assert_eq!(read.unwrap(), record, "{text}");
+        }
+        for memo in ["x".repeat(MAX_FACTS_BYTES), "x".to_owned()] {
+            record.apply(&Event::with(2.0, "memo", &json!({"key": memo})));
+            assert_eq!(record.pending_facts().is_some(), memo.len() == 1);
+        }
+        let running = add_allocated_job(&mut cx);
+        assert_eq!(cx.jobs.record(running).unwrap().pending_facts(), None);
+        for text in ["", "{}", r#"{"state": "RUN"}"#] {
+            let spec = Arc::clone(record.spec());
+            assert!(Record::from_facts(pending, 0, spec, 1, text).is_err());
+        }
+    }
 
     #[test]
     fn a_pending_job_has_nothing_but_its_record() {

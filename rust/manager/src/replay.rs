@@ -158,7 +158,7 @@ impl Restored {
             read = self
                 .cx
                 .store()
-                .jobs_after(read.last, JOBS_PER_READ, &ended)?;
+                .jobs_to_restore(read.last, JOBS_PER_READ, &ended)?;
             for (job, class) in read.ended.drain(..) {
                 self.restore_ended(&job, &class);
                 *evicted.entry(job.spec).or_default() += 1;
@@ -343,8 +343,33 @@ impl Restored {
         self.census.enter_ended(class, end, job.name_hash, t_submit);
     }
 
-    /// The facts of a job by its events.
+    /// The facts of a job by those that are stored and its events since, or by all its events.
     fn replay_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<Record, RestoreFault> {
+        let Some(facts) = &job.facts else {
+            return self.replay_from(None, job, stored);
+        };
+        let spec = Arc::clone(&stored.spec);
+        let known = Record::from_facts(job.id, job.row.userid, spec, facts.events, &facts.text);
+        let error = match known {
+            Ok(known) => return self.replay_from(Some(known), job, stored),
+            Err(error) => error,
+        };
+        let id = job.id;
+        let text =
+            format!("store: job {id} is read from all its events, not `pending_facts`: {error}");
+        self.cx.log_line(text);
+        let whole = self.cx.store().job(id)?;
+        let whole = whole.ok_or_else(|| RestoreFault::from("it is gone"))?;
+        self.replay_from(None, &whole, stored)
+    }
+
+    /// The facts of a job by known ones and the events that follow.
+    fn replay_from(
+        &mut self,
+        known: Option<Record>,
+        job: &JobRecord,
+        stored: &Stored,
+    ) -> Result<Record, RestoreFault> {
         let r = job.row.r.as_deref().map(ResourceSet::from_json).transpose();
         let r = r.unwrap_or_else(|error| {
             let id = job.id;
@@ -356,10 +381,11 @@ impl Restored {
         let r = r.map(Arc::new);
         let spec = Arc::clone(&stored.spec);
         let elastic = &mut self.elastic;
-        let observe = |event: &Event| elastic.replay(job.id, event);
-        let eventlog = job.eventlog();
         let (id, userid) = (job.id, job.row.userid);
-        let record = Record::replay(id, userid, spec, r.as_ref(), &eventlog, observe)?;
+        elastic.observe(id);
+        let mut observe = |event: &Event| elastic.replay(id, event);
+        let mut record = known.unwrap_or_else(|| Record::new(id, userid, spec));
+        record.apply_lines(&job.eventlog(), r.as_ref(), &mut observe)?;
         match find_wrong_submission(job, &record) {
             Some(fault) => Err(fault.into()),
             None => Ok(record),
@@ -410,8 +436,101 @@ fn differs_by_id_alone(one: &JobRecord, other: &JobRecord) -> bool {
     let facts = |job: &JobRecord| (job.row.userid, job.row.spec, job.row.t_submit.to_bits());
     let common = |job: &JobRecord| job.common_events.as_ref().map(Arc::as_ptr);
     facts(one) == facts(other)
+        && one.facts.is_none()
+        && other.facts.is_none()
         && one.row.r.is_none()
         && other.row.r.is_none()
         && common(one) == common(other)
         && one.own_events == other.own_events
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use penstock_jobspec::job_id::JobId;
+    use penstock_store::Store;
+
+    use super::Restored;
+    use crate::fixture::{add_pending_job, context};
+    use crate::settings::Settings;
+    use crate::store_check::check_jobs;
+
+    /// The number of events of the job before its facts.
+    const KNOWN: u32 = 40;
+
+    /// A store with a pending job of forty events, of which some are missing, the facts that follow from them, and a later event.
+    fn store(facts: impl Fn(&str) -> String, missing: std::ops::Range<u32>) -> (Store, JobId) {
+        let mut cx = context(Settings::default());
+        let id = add_pending_job(&mut cx);
+        let jobspec = cx.jobs.record(id).unwrap().spec().key;
+        let jobspec = cx.store().jobspec(jobspec).unwrap().unwrap();
+        let t_submit = cx.jobs.record(id).unwrap().t_submit();
+        cx.write_events();
+        let mut lines = cx.store().eventlog(id).unwrap();
+        let mut record = cx.jobs.record(id).unwrap().clone();
+        for priority in record.events()..KNOWN {
+            let line = format!(
+                "{{\"timestamp\":{t_submit},\"name\":\"priority\",\"context\":{{\"priority\":{priority}}}}}\n"
+            );
+            record.apply_lines(&line, None, &mut |_| {}).unwrap();
+            lines.write_str(&line).unwrap();
+        }
+        let mut store = Store::in_memory().unwrap();
+        let key = store.add_jobspec(1000, &jobspec).unwrap();
+        store.add_job(id, 1000, t_submit, key).unwrap();
+        for (seq, line) in (0..).zip(lines.split_inclusive('\n')) {
+            if !missing.contains(&seq) {
+                store.append_events(id, seq, line).unwrap();
+            }
+        }
+        let facts = facts(&record.pending_facts().unwrap());
+        store.set_pending_facts(id, KNOWN, &facts).unwrap();
+        let line = "{\"timestamp\":2000,\"name\":\"memo\",\"context\":{\"a\":1}}\n";
+        store.append_events(id, KNOWN, line).unwrap();
+        store.commit().unwrap();
+        (store, id)
+    }
+
+    /// The priority and the number of events of the job after a start; `None` if the job was left out.
+    fn restored(store: Store, id: JobId) -> Option<(u32, u32)> {
+        let settings = Settings::default();
+        let restored = Restored::from_store(store, settings, 3000.0).unwrap();
+        let record = restored.cx.jobs.record(id)?;
+        assert_eq!(record.memo().unwrap()["a"], 1);
+        Some((record.priority(), record.events()))
+    }
+
+    #[test]
+    fn a_start_reads_the_facts_of_a_pending_job_and_the_events_since() {
+        for missing in [0..0, 5..KNOWN] {
+            let (store, id) = store(str::to_owned, missing);
+            assert_eq!(restored(store, id), Some((KNOWN - 1, KNOWN + 1)));
+        }
+        let missing = KNOWN..KNOWN;
+        let (mut store, id) = store(str::to_owned, missing);
+        // An event after the facts is missing.
+        store.append_events(id, KNOWN + 2, "{}\n").unwrap();
+        assert_eq!(restored(store, id), None);
+    }
+
+    #[test]
+    fn facts_that_cannot_be_read_follow_from_the_events() {
+        for text in ["", "{\"state\":\"SCHED\"}"] {
+            let (store, id) = store(|_| text.to_owned(), 0..0);
+            assert_eq!(check_jobs(&store).unwrap().len(), 1);
+            assert_eq!(restored(store, id), Some((KNOWN - 1, KNOWN + 1)));
+        }
+    }
+
+    #[test]
+    fn the_check_finds_facts_that_differ_from_the_events() {
+        let (store, _) = store(str::to_owned, 0..0);
+        assert_eq!(check_jobs(&store).unwrap(), []);
+        let other = |facts: &str| facts.replace("\"urgency\":16", "\"urgency\":17");
+        let (store, id) = self::store(other, 0..0);
+        let problems = check_jobs(&store).unwrap();
+        let reason = "its facts in `pending_facts` differ from its events";
+        assert_eq!((problems[0].id, problems[0].reason.as_str()), (id, reason));
+    }
 }

@@ -174,6 +174,7 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
             live: Box::new(record.clone()),
         });
     }
+    compare_facts(cx, &replayed, r.as_ref(), &eventlog)?;
     if replayed.t_submit().to_bits() != stored.row.t_submit.to_bits() {
         return Err(Difference::SubmissionTime { eventlog });
     }
@@ -191,6 +192,37 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
     }
     if !elastic.has_timers_of(record, cx.now) {
         return Err(Difference::Timers { eventlog });
+    }
+    Ok(())
+}
+
+/// Compares the facts of a job with its stored ones and the events since.
+fn compare_facts(
+    cx: &Context,
+    replayed: &Record,
+    r: Option<&Arc<ResourceSet>>,
+    eventlog: &str,
+) -> Result<(), Difference> {
+    let id = replayed.id();
+    let Some(facts) = cx.read_store(|store| store.pending_facts(id)) else {
+        return Ok(());
+    };
+    let (userid, spec) = (replayed.userid(), Arc::clone(replayed.spec()));
+    let known = Record::from_facts(id, userid, spec, facts.events, &facts.text);
+    // A start that cannot read them reads all events.
+    let Ok(mut known) = known else {
+        return Ok(());
+    };
+    let since = eventlog.split_inclusive('\n').skip(facts.events as usize);
+    let since: String = since.collect();
+    known
+        .apply_lines(&since, r, &mut |_| {})
+        .map_err(Difference::Eventlog)?;
+    if known != *replayed {
+        return Err(Difference::StoredFacts {
+            facts: facts.text,
+            eventlog: eventlog.to_owned(),
+        });
     }
     Ok(())
 }
@@ -234,6 +266,10 @@ enum Difference {
     NoJobspec,
     Jobspec(penstock_jobspec::Error),
     Eventlog(InvalidEvent),
+    StoredFacts {
+        facts: String,
+        eventlog: String,
+    },
     SubmissionTime {
         eventlog: String,
     },
@@ -266,6 +302,10 @@ impl fmt::Display for Difference {
             Self::NoJobspec => out.write_str("its jobspec is not in the store"),
             Self::Jobspec(error) => write!(out, "its jobspec: {error}"),
             Self::Eventlog(error) => write!(out, "its eventlog: {error}"),
+            Self::StoredFacts { facts, eventlog } => write!(
+                out,
+                "its stored facts and the events since give another record:\n{facts}\n{eventlog}"
+            ),
             Self::SubmissionTime { eventlog } => {
                 write!(
                     out,

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use penstock_jobspec::job_id::JobId;
-use penstock_store::{Commit, EndedRow, Error, JobRecord, JobRow, Space, Store, Submission};
+use penstock_store::{
+    Commit, EndedRow, Error, JobRecord, JobRow, PendingFacts, Space, Store, Submission,
+};
 
 /// The size of the texts that a read from the store has returned: the time to read and parse these grows with it.
 pub(crate) trait TextBytes {
@@ -35,6 +37,12 @@ impl TextBytes for JobRecord {
     fn text_bytes(&self) -> usize {
         let common = self.common_events.as_ref().map_or(0, |text| text.len());
         self.row.text_bytes() + common + self.own_events.len()
+    }
+}
+
+impl TextBytes for PendingFacts {
+    fn text_bytes(&self) -> usize {
+        self.text.len()
     }
 }
 

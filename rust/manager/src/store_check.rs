@@ -7,7 +7,7 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::{
-    BadRow, EndedClass, EndedJob, Error, JobRecord, JobUsage, REPLACED_META, Store,
+    BadRow, EndedClass, EndedJob, Error, JobRecord, JobUsage, PendingFacts, REPLACED_META, Store,
 };
 
 use crate::context::{EPOCH, ended_facts};
@@ -54,6 +54,7 @@ pub fn check_jobs(store: &Store) -> Result<Vec<JobProblem>, Error> {
     let ended = read_ended(store)?;
     store.visit_jobs(|jobs| {
         for job in jobs.records {
+            let facts = store.pending_facts(job.id)?;
             let spec = match specs.get(&job.row.spec) {
                 Some(spec) => spec,
                 None => specs
@@ -61,6 +62,9 @@ pub fn check_jobs(store: &Store) -> Result<Vec<JobProblem>, Error> {
                     .or_insert(read_spec(store, job.row.spec)?),
             };
             check_job(&job, spec, ended.get(&job.id), &mut problems);
+            if let (Ok(spec), Some(facts)) = (spec, facts) {
+                check_facts(&job, spec, &facts, &mut problems);
+            }
         }
         Ok(())
     })?;
@@ -91,6 +95,26 @@ fn check_job(
     } else if let Some(Err(error)) = job.row.r.as_deref().map(ResourceSet::from_json) {
         let effect = ProblemEffect::WithoutResources;
         let reason = format!("its resources are lost: {error}");
+        problems.push(JobProblem { id, reason, effect });
+    }
+}
+
+/// Compares the stored facts of a job with those that its events give.
+fn check_facts(
+    job: &JobRecord,
+    spec: &Arc<Spec>,
+    facts: &PendingFacts,
+    problems: &mut Vec<JobProblem>,
+) {
+    let (id, userid) = (job.id, job.row.userid);
+    let known = Record::from_facts(id, userid, Arc::clone(spec), facts.events, &facts.text);
+    let eventlog = job.eventlog();
+    let first = eventlog.split_inclusive('\n').take(facts.events as usize);
+    let first: String = first.collect();
+    let replayed = Record::replay(id, userid, Arc::clone(spec), None, &first, |_| {});
+    if known.ok() != replayed.ok() {
+        let effect = ProblemEffect::WrongFacts;
+        let reason = "its facts in `pending_facts` differ from its events".to_owned();
         problems.push(JobProblem { id, reason, effect });
     }
 }

@@ -123,6 +123,86 @@ impl History {
     }
 }
 
+/// Has dozens of events happen to each of some pending jobs.
+#[test]
+fn a_restart_restores_pending_jobs_with_long_histories() {
+    for seed in 1..=3 {
+        let directory = Directory::new(&format!("histories-{seed}"));
+        let mut random = Random(seed);
+        let mut bench = directory.open(settings(), 1000.0);
+        bench.scheduler(None);
+        let (ids, _) = bench.submit_copies(&json!({}), 2);
+        let first = penstock_jobspec::job_id::JobId::new(ids[0]).to_string();
+        let depends = json!({"dependencies": [{"scheme": "afterany", "value": first}]});
+        let ids = [&ids[..], &[bench.submit(&depends).0]].concat();
+        let mut restarts_with_facts = 0;
+        for _ in 0..3 {
+            for _ in 0..60 {
+                let id = ids[random.index(ids.len())];
+                match random.below(4) {
+                    0 => {
+                        let urgency = json!({"id": id, "urgency": random.below(31)});
+                        bench.request("job-manager.urgency", &urgency);
+                    }
+                    1 => {
+                        let jobs = json!({"jobs": [[id, random.below(1 << 20)]]});
+                        bench.request("job-manager.prioritize", &jobs);
+                    }
+                    2 => {
+                        let text = "x".repeat(random.index(1500));
+                        let memo = json!({"id": id, "memo": {"key": text}});
+                        bench.request("job-manager.memo", &memo);
+                    }
+                    _ => {
+                        let raise =
+                            json!({"id": id, "type": "odd", "severity": 1 + random.below(6)});
+                        bench.request("job-manager.raise", &raise);
+                    }
+                }
+                bench.rest();
+            }
+            let now = bench.now;
+            let before: Vec<Value> = ids.iter().map(|id| bench.row(*id)).collect();
+            let logs: Vec<_> = ids.iter().map(|id| bench.log(*id)).collect();
+            drop(bench);
+            let stored = directory.reader();
+            let facts = |id: &u64| stored.pending_facts(penstock_jobspec::job_id::JobId::new(*id));
+            restarts_with_facts += u32::from(ids.iter().any(|id| facts(id).unwrap().is_some()));
+            drop(stored);
+            bench = directory.open(settings(), now);
+            bench.scheduler(None);
+            let after: Vec<Value> = ids.iter().map(|id| bench.row(*id)).collect();
+            assert_eq!(after, before, "seed {seed}");
+            assert_eq!(
+                ids.iter().map(|id| bench.log(*id)).collect::<Vec<_>>(),
+                logs
+            );
+        }
+        assert!(restarts_with_facts > 0, "seed {seed}");
+        // Such a job runs, and its facts from before are no longer all of them.
+        bench.request("job-manager.urgency", &json!({"id": ids[1], "urgency": 31}));
+        bench.executor();
+        bench.allocate(ids[1]);
+        let now = bench.now;
+        drop(bench);
+        bench = directory.open(settings(), now);
+        assert_eq!(bench.row(ids[1])["state"], 16);
+        bench.request(
+            "job-manager.raise",
+            &json!({"id": ids[0], "type": "cancel"}),
+        );
+        assert_eq!(bench.row(ids[0])["result"], 4);
+        bench.request(
+            "job-manager.purge",
+            &json!({"ids": [ids[0]], "force": true}),
+        );
+        bench.advance();
+        drop(bench);
+        let job = penstock_jobspec::job_id::JobId::new(ids[0]);
+        assert_eq!(directory.reader().pending_facts(job).unwrap(), None);
+    }
+}
+
 #[test]
 fn a_restart_restores_the_rows_of_every_job() {
     for seed in 1..=12 {

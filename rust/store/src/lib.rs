@@ -15,7 +15,8 @@
 //! RFC 24), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
 //! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
 //! complete: no reader returns them, and a start discards them), `ended_jobs(seq, first, last, queue, result, jobs)` (what
-//! a start and sums of usage need of ended jobs, many in a row), `user_bytes(userid, bytes)` (the bytes that the rows of each
+//! a start and sums of usage need of ended jobs, many in a row), `pending_facts(job, events, facts)` (what followed from the
+//! first events of a pending job with many), `user_bytes(userid, bytes)` (the bytes that the rows of each
 //! user take), `kvs(key, value)` and `store`, a row about the database itself.
 //!
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
@@ -38,6 +39,7 @@ mod log_sync;
 pub mod maintenance;
 mod old_log;
 mod open_submissions;
+mod pending_facts;
 mod purge;
 mod records;
 mod resource_events;
@@ -63,7 +65,8 @@ use database::{Database, key};
 pub use ended::{EndedClass, EndedJob, EndedJobs, EndedRow, JobUsage};
 pub use error::Error;
 use log_space::FRAME_BYTES;
-use records::Eventlog;
+pub use pending_facts::PendingFacts;
+use records::{Eventlog, Histories};
 pub use records::{JobRecord, JobRow, Jobs};
 pub use schema::Synchronous;
 pub use space::Space;
@@ -579,7 +582,7 @@ impl Store {
         } else {
             Vec::new()
         };
-        Ok(Eventlog::new(shared.into_iter(), own))
+        Ok(Eventlog::new(0, shared.into_iter(), own))
     }
 
     /// Sets a job's R. Returns false if the job is unknown.
@@ -710,7 +713,7 @@ impl Store {
             let Some(row) = rows.next()? else {
                 return Ok(None);
             };
-            records::record(key(id), row, self.events(id)?).map(Some)
+            records::record(key(id), row, None, self.events(id)?).map(Some)
         };
         read().map_err(|source: rusqlite::Error| Error::new("cannot read a job", &source))
     }
@@ -773,7 +776,23 @@ impl Store {
         max: usize,
         ended: &EndedJobs,
     ) -> Result<Jobs, Error> {
-        records::read(self.database.connection(), after, max, ended)
+        let histories = Histories::Whole;
+        records::read(self.database.connection(), after, max, ended, histories)
+    }
+
+    /// The same, but that of jobs with [`PendingFacts`] only later events are read.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn jobs_to_restore(
+        &self,
+        after: Option<JobId>,
+        max: usize,
+        ended: &EndedJobs,
+    ) -> Result<Jobs, Error> {
+        let histories = Histories::SinceFacts;
+        records::read(self.database.connection(), after, max, ended, histories)
     }
 
     /// Adds what a start and sums of usage need of ended jobs with the same queue and result. Their events are in the store.

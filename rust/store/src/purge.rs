@@ -3,7 +3,7 @@
 use penstock_jobspec::job_id::JobId;
 
 use crate::database::key;
-use crate::{Error, Store};
+use crate::{Error, Store, pending_facts};
 
 impl Store {
     /// Removes jobs: their records, R, events and standard input. Their jobspecs stay, as other jobs may share them. The jobs are
@@ -26,6 +26,7 @@ impl Store {
             for sql in [
                 "DELETE FROM events WHERE job BETWEEN ? AND ?",
                 "DELETE FROM inputs WHERE job BETWEEN ? AND ?",
+                pending_facts::DELETE,
             ] {
                 self.database.write(what, sql, run)?;
             }

@@ -11,6 +11,7 @@ use crate::common_events::CommonEvents;
 use crate::database::key;
 use crate::ended::{EndedClass, EndedJob, EndedJobs};
 use crate::error::Error;
+use crate::pending_facts::{AllFacts, PendingFacts};
 
 /// The row of a stored job.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,8 @@ pub struct JobRecord {
     pub id: JobId,
     /// The row.
     pub row: JobRow,
+    /// The facts after its first events, which were not read then: see [`Store::jobs_to_restore`](crate::Store::jobs_to_restore).
+    pub facts: Option<PendingFacts>,
     /// The first event lines (RFC 18), if it shares them with other jobs of its submission. Each line has its newline.
     pub common_events: Option<Arc<str>>,
     /// The other event lines.
@@ -68,7 +71,7 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// All event lines.
+    /// All event lines that were read.
     pub fn eventlog(&self) -> String {
         let common = self.common_events.as_deref().unwrap_or_default();
         [common, &self.own_events].concat()
@@ -98,32 +101,47 @@ pub struct Jobs {
     pub damaged: Vec<String>,
 }
 
+/// Which events of a job are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Histories {
+    Whole,
+    /// Those after the stored facts.
+    SinceFacts,
+}
+
+/// The event rows from a place on.
+const SELECT_EVENTS: &str =
+    "SELECT job, lines, seq FROM events WHERE (job, seq) >= (?, ?) ORDER BY job, seq";
+
+/// The jobs after one.
+const SELECT_JOBS: &str = "SELECT userid, t_submit, spec, r, id FROM jobs WHERE id > ? AND NOT EXISTS \
+     (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) ORDER BY id";
+
 /// The jobs after one, or the first ones: see [`Store::jobs_after`](crate::Store::jobs_after).
 pub(crate) fn read(
     connection: &Connection,
     after: Option<JobId>,
     max: usize,
     ended: &EndedJobs,
+    histories: Histories,
 ) -> Result<Jobs, Error> {
     let what = "cannot read the jobs";
     let wrap = |source: rusqlite::Error| Error::new(what, &source);
     let after = after.map_or(i64::MIN, key);
     let mut jobs = Jobs::default();
     let mut common = CommonEvents::new(connection).map_err(wrap)?;
-    let mut select_logs = connection
-        .prepare_cached("SELECT job, lines, seq FROM events WHERE job > ? ORDER BY job, seq")
-        .map_err(wrap)?;
-    let mut logs = select_logs.query([after]).map_err(wrap)?;
+    let mut select_logs = connection.prepare_cached(SELECT_EVENTS).map_err(wrap)?;
+    let first = after.saturating_add(1);
+    let mut logs = select_logs.query([first, i64::MIN]).map_err(wrap)?;
     let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
     let mut are_logs_behind = false;
     let mut bytes = 0;
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT userid, t_submit, spec, r, id FROM jobs WHERE id > ? AND NOT EXISTS \
-             (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) ORDER BY id",
-        )
-        .map_err(wrap)?;
+    let mut statement = connection.prepare_cached(SELECT_JOBS).map_err(wrap)?;
     let mut rows = statement.query([after]).map_err(wrap)?;
+    let mut all_facts = match histories {
+        Histories::Whole => AllFacts::default(),
+        Histories::SinceFacts => AllFacts::after(connection, after).map_err(wrap)?,
+    };
     while let Some(row) = rows.next().map_err(wrap)? {
         let id: i64 = row.get(4).map_err(wrap)?;
         let found = ended.find(JobId::new(id.cast_unsigned()));
@@ -144,9 +162,13 @@ pub(crate) fn read(
             }
             continue;
         }
-        if std::mem::take(&mut are_logs_behind) {
+        let facts = all_facts.of(connection, id).map_err(wrap)?;
+        if std::mem::take(&mut are_logs_behind) || facts.is_some() {
+            let seq = facts
+                .as_ref()
+                .map_or(i64::MIN, |facts| i64::from(facts.events));
             drop(logs);
-            logs = select_logs.query([id.saturating_sub(1)]).map_err(wrap)?;
+            logs = select_logs.query([id, seq]).map_err(wrap)?;
             next = next_lines(&mut logs, &mut jobs.damaged)?;
         }
         let mut events: rusqlite::Result<_> = Ok(Vec::new());
@@ -159,10 +181,11 @@ pub(crate) fn read(
             }
             next = next_lines(&mut logs, &mut jobs.damaged)?;
         }
-        let events = events.and_then(|own| Ok(Eventlog::new(common.of(id)?, own)));
+        let known = facts.as_ref().map_or(0, |facts| facts.events);
+        let events = events.and_then(|own| Ok(Eventlog::new(known, common.of(id)?, own)));
         let read = events.and_then(|events| {
             let gap = events.gap;
-            Ok((record(id, row, events)?, gap))
+            Ok((record(id, row, facts, events)?, gap))
         });
         let fault = match read {
             Ok((_, Some(0))) => "its first events are missing".to_owned(),
@@ -228,9 +251,10 @@ pub(crate) struct Eventlog {
 }
 
 impl Eventlog {
-    /// Joins shared lines and a job's own ones, each with its `seq` and in their order. A row of shared lines is not that of a
-    /// job with its own lines at the same `seq`.
+    /// Joins the lines from an event on: shared ones and a job's own ones, each with its `seq` and in their order. A row of
+    /// shared lines is not that of a job with its own lines at the same `seq`.
     pub(crate) fn new(
+        first: u32,
         shared: impl Iterator<Item = (i64, Arc<str>)>,
         own: Vec<(u32, String)>,
     ) -> Self {
@@ -238,6 +262,7 @@ impl Eventlog {
             own.binary_search_by_key(&seq, |(seq, _)| i64::from(*seq))
                 .is_ok()
         };
+        let shared = shared.filter(|(seq, _)| *seq >= i64::from(first));
         let shared: Vec<_> = shared.filter(|(seq, _)| !is_own(*seq)).collect();
         let mut shared = shared.into_iter().peekable();
         let common = shared.next_if(|(seq, _)| *seq == 0).map(|(_, lines)| lines);
@@ -247,7 +272,7 @@ impl Eventlog {
             common,
             own: String::new(),
         };
-        let mut count = count(log.common.as_deref().unwrap_or_default());
+        let mut count = first as usize + count(log.common.as_deref().unwrap_or_default());
         for (seq, own) in own {
             while let Some((seq, lines)) = shared.next_if(|(shared, _)| *shared < i64::from(seq)) {
                 log.add(seq, &mut count, Cow::Borrowed(&lines));
@@ -292,11 +317,13 @@ fn count(lines: &str) -> usize {
 pub(crate) fn record(
     id: i64,
     row: &rusqlite::Row<'_>,
+    facts: Option<PendingFacts>,
     events: Eventlog,
 ) -> rusqlite::Result<JobRecord> {
     Ok(JobRecord {
         id: JobId::new(id.cast_unsigned()),
         row: JobRow::new(row)?,
+        facts,
         common_events: events.common,
         own_events: events.own,
     })

@@ -25,13 +25,13 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LOG_BYTES: i64 = 16 << 20;
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7, FORMAT_8, FORMAT_9,
-    FORMAT_10, FORMAT_11, FORMAT_12,
+    FORMAT_10, FORMAT_11, FORMAT_12, FORMAT_13,
 ];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 12;
+pub(crate) const FORMAT_VERSION: i64 = 13;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -154,6 +154,11 @@ CREATE TABLE user_bytes (userid INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
 /// Tokens of submissions by their time, which need not be that of their order: the clock may have been ahead.
 const FORMAT_12: &str = "
 CREATE INDEX submissions_by_time ON submissions (time);
+";
+
+/// The facts of pending jobs with many events: see [`crate::pending_facts`].
+const FORMAT_13: &str = "
+CREATE TABLE pending_facts (job INTEGER PRIMARY KEY, events INTEGER NOT NULL, facts TEXT NOT NULL);
 ";
 
 /// Removes the jobs of submissions that are not complete, and the jobspecs of these alone.

@@ -227,7 +227,9 @@ pub(crate) const TABLES: [Table; 12] = [
 
 /// All tables, without the row of the database about itself.
 pub(crate) fn all() -> impl Iterator<Item = &'static Table> {
-    TABLES.iter().chain([&ENDED_JOBS, &USER_BYTES])
+    TABLES
+        .iter()
+        .chain([&ENDED_JOBS, &PENDING_FACTS, &USER_BYTES])
 }
 
 /// Ended jobs, which a start reads from the eventlogs if there is no row of them.
@@ -243,6 +245,14 @@ const ENDED_JOBS: Table = Table {
         ColumnKind::Jobs,
     ],
     key: &["seq"],
+};
+
+/// The facts of pending jobs, which follow from the eventlogs if there is no row of them.
+const PENDING_FACTS: Table = Table {
+    name: "pending_facts",
+    columns: &["job", "events", "facts"],
+    kinds: &[WORD, HALF_WORD, ColumnKind::Text],
+    key: &["job"],
 };
 
 /// The bytes of users, which are recomputed if a row cannot be read.
@@ -275,7 +285,7 @@ struct Condition {
 pub(crate) const IS_BAD_OPEN_SUBMISSION: &str =
     "typeof(last) <> 'integer' OR last < first OR last - first > 1 << 38";
 
-const CONDITIONS: [Condition; 7] = [
+const CONDITIONS: [Condition; 8] = [
     Condition {
         table: "events",
         is_bad: "job NOT IN (SELECT id FROM jobs)",
@@ -283,6 +293,11 @@ const CONDITIONS: [Condition; 7] = [
     },
     Condition {
         table: "inputs",
+        is_bad: "job NOT IN (SELECT id FROM jobs)",
+        reason: "unknown job",
+    },
+    Condition {
+        table: "pending_facts",
         is_bad: "job NOT IN (SELECT id FROM jobs)",
         reason: "unknown job",
     },

@@ -147,7 +147,7 @@ fn a_database_of_another_format_is_rejected() {
     assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
-        "store: the database has format 99, this program reads formats 1 to 12"
+        "store: the database has format 99, this program reads formats 1 to 13"
     );
 }
 
@@ -583,6 +583,52 @@ fn an_ended_job_with_the_facts_of_another_one_is_read_from_its_events() {
     assert_eq!(read(&store), (vec![job(6)], 1, 5));
     store.remove_ended_rows_of(job(6)).unwrap();
     assert_eq!(read(&store), (Vec::new(), 0, 6));
+}
+
+#[test]
+fn of_jobs_with_facts_later_events_are_read() {
+    let mut store = store_with_common_events();
+    let whole = store.jobs().unwrap().records;
+    let logs = |jobs: &[JobRecord]| jobs.iter().map(JobRecord::eventlog).collect::<Vec<_>>();
+    let count = |log: &String| u32::try_from(log.lines().count()).unwrap();
+    let counts: Vec<u32> = logs(&whole).iter().map(count).collect();
+    let known: Vec<_> = whole.iter().zip(counts).step_by(2).collect();
+    for (job, events) in &known {
+        store.set_pending_facts(job.id, 1, "earlier").unwrap();
+        store.set_pending_facts(job.id, *events, "facts").unwrap();
+        store.append_events(job.id, *events, "later\n").unwrap();
+    }
+    let read = store
+        .jobs_to_restore(None, 99, &EndedJobs::default())
+        .unwrap();
+    assert_eq!((read.damaged.len(), read.records.len()), (0, whole.len()));
+    for (read, before) in read.records.iter().zip(&whole) {
+        let facts = known.iter().find(|(job, _)| job.id == before.id);
+        let facts = facts.map(|(_, events)| PendingFacts {
+            events: *events,
+            text: "facts".to_owned(),
+        });
+        let log = match facts {
+            Some(_) => "later\n".to_owned(),
+            None => before.eventlog(),
+        };
+        assert_eq!((&read.facts, read.eventlog()), (&facts, log));
+    }
+    // All other readers get all events.
+    let records = store.jobs().unwrap().records;
+    assert!(records.iter().all(|job| job.facts.is_none()));
+    for (job, _) in &known {
+        let log = whole.iter().find(|before| before.id == job.id).unwrap();
+        let log = log.eventlog() + "later\n";
+        assert_eq!(store.job(job.id).unwrap().unwrap().eventlog(), log);
+        assert_eq!(store.eventlog(job.id).unwrap(), log);
+    }
+    let first = known[0].0.id;
+    store.remove_jobs(&[first]).unwrap();
+    assert_eq!(store.pending_facts(first).unwrap(), None);
+    assert_eq!(store.bad_rows().unwrap(), []);
+    store.set_pending_facts(first, 1, "facts").unwrap();
+    assert_eq!(store.bad_rows().unwrap().len(), 1);
 }
 
 #[test]
