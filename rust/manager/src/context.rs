@@ -745,6 +745,11 @@ impl Context {
         }
     }
 
+    /// Removes the facts of a pending job that cannot be read.
+    pub(crate) fn remove_pending_facts(&mut self, id: JobId) {
+        self.storage.run(|store| store.remove_pending_facts(id));
+    }
+
     /// Stores R as committed for a job's outstanding request.
     pub(crate) fn store_r(&mut self, id: JobId, text: &str) {
         self.storage.run(|store| store.set_r(id, text));

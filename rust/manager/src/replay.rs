@@ -303,7 +303,7 @@ impl Restored {
                 self.elastic.observe(job.id);
                 record.with_id(job.id)
             }
-            _ => self.replay_job(job, stored)?,
+            _ => self.replay_job(job, stored, access)?,
         };
         let state = record.state();
         if state >= State::Cleanup {
@@ -344,7 +344,12 @@ impl Restored {
     }
 
     /// The facts of a job by those that are stored and its events since, or by all its events.
-    fn replay_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<Record, RestoreFault> {
+    fn replay_job(
+        &mut self,
+        job: &JobRecord,
+        stored: &Stored,
+        access: Access,
+    ) -> Result<Record, RestoreFault> {
         let Some(facts) = &job.facts else {
             return self.replay_from(None, job, stored);
         };
@@ -358,6 +363,9 @@ impl Restored {
         let text =
             format!("store: job {id} is read from all its events, not `pending_facts`: {error}");
         self.cx.log_line(text);
+        if access == Access::Writing {
+            self.cx.remove_pending_facts(id);
+        }
         let whole = self.cx.store().job(id)?;
         let whole = whole.ok_or_else(|| RestoreFault::from("it is gone"))?;
         self.replay_from(None, &whole, stored)

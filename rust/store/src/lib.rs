@@ -548,7 +548,7 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn eventlog(&self, id: JobId) -> Result<String, Error> {
-        let events = self.events(id);
+        let events = self.events(id, 0);
         let events = events.map_err(|source| Error::new("cannot read an eventlog", &source))?;
         Ok(events.into_text())
     }
@@ -568,12 +568,19 @@ impl Store {
         bytes.map_err(|source| Error::new("cannot read the length of an eventlog", &source))
     }
 
-    fn events(&self, id: JobId) -> rusqlite::Result<Eventlog> {
+    /// The events of a job after the first ones, whose number is that of known facts.
+    fn events(&self, id: JobId, known: u32) -> rusqlite::Result<Eventlog> {
         let connection = self.database.connection();
-        let query = "SELECT seq, lines FROM events WHERE job = ? ORDER BY seq";
+        let query = "SELECT seq, lines FROM events WHERE job = ? AND seq >= ? ORDER BY seq";
         let mut statement = connection.prepare_cached(query)?;
+        // A number below 0 is an error to be noticed.
+        let first = if known == 0 {
+            i64::MIN
+        } else {
+            i64::from(known)
+        };
         let own = statement
-            .query_map([key(id)], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map([key(id), first], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
         // A row of shared events stays until the last of its jobs is removed.
         let mut is_stored = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?")?;
@@ -582,7 +589,7 @@ impl Store {
         } else {
             Vec::new()
         };
-        Ok(Eventlog::new(0, shared.into_iter(), own))
+        Ok(Eventlog::new(known, shared.into_iter(), own))
     }
 
     /// Sets a job's R. Returns false if the job is unknown.
@@ -705,6 +712,12 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn job(&self, id: JobId) -> Result<Option<JobRecord>, Error> {
+        self.read_job(id, None)
+    }
+
+    /// One job with its events after known facts, or all of them.
+    fn read_job(&self, id: JobId, facts: Option<PendingFacts>) -> Result<Option<JobRecord>, Error> {
+        let known = facts.as_ref().map_or(0, |facts| facts.events);
         let read = || {
             let connection = self.database.connection();
             let query = "SELECT userid, t_submit, spec, r FROM jobs WHERE id = ?";
@@ -713,9 +726,19 @@ impl Store {
             let Some(row) = rows.next()? else {
                 return Ok(None);
             };
-            records::record(key(id), row, None, self.events(id)?).map(Some)
+            records::record(key(id), row, facts, self.events(id, known)?).map(Some)
         };
         read().map_err(|source: rusqlite::Error| Error::new("cannot read a job", &source))
+    }
+
+    /// One job as [`jobs_to_restore`](Self::jobs_to_restore) reads it; `None` if there is none with this id.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn job_to_restore(&self, id: JobId) -> Result<Option<JobRecord>, Error> {
+        let facts = self.pending_facts(id)?;
+        self.read_job(id, facts)
     }
 
     /// The row of one job, without its events; `None` if there is no job with this id.

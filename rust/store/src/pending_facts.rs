@@ -85,6 +85,21 @@ impl Store {
             .map(drop)
     }
 
+    /// Removes the facts of a job.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn remove_pending_facts(&mut self, id: JobId) -> Result<(), Error> {
+        self.database
+            .write(
+                "cannot remove the facts of a pending job",
+                DELETE,
+                [key(id); 2],
+            )
+            .map(drop)
+    }
+
     /// The facts of a job that were stored last, if any were and they can be read.
     ///
     /// # Errors

@@ -613,6 +613,7 @@ fn of_jobs_with_facts_later_events_are_read() {
             None => before.eventlog(),
         };
         assert_eq!((&read.facts, read.eventlog()), (&facts, log));
+        assert_eq!(store.job_to_restore(read.id).unwrap().as_ref(), Some(read));
     }
     // All other readers get all events.
     let records = store.jobs().unwrap().records;

@@ -127,6 +127,19 @@ impl Salvage {
     fn leave_out_damaged(&mut self) -> Result<(), Error> {
         let connection = self.store.database.connection();
         self.losses.extend(common_events::cut_ranges(connection)?);
+        loop {
+            self.leave_out_unreadable()?;
+            let losses = remove_bad_rows(&mut self.store)?;
+            if losses.is_empty() {
+                return Ok(());
+            }
+            // A job may have lost a row that it could be read with.
+            self.losses.extend(losses);
+        }
+    }
+
+    /// Leaves out jobs that cannot be read.
+    fn leave_out_unreadable(&mut self) -> Result<(), Error> {
         // With their bad rows: without these a job could look as if later events had never happened.
         let what = "cannot leave out a row";
         let mut readable = Vec::new();
@@ -145,7 +158,6 @@ impl Salvage {
                     .write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
             }
         }
-        self.losses.extend(remove_bad_rows(&mut self.store)?);
         Ok(())
     }
 }
