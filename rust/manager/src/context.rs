@@ -738,9 +738,10 @@ impl Context {
         self.storage.run(|store| store.append_events_of(jobs));
         for id in self.jobs.take_due_facts() {
             let record = self.jobs.record(id);
-            if let Some((record, facts)) = record.and_then(|it| Some((it, it.pending_facts()?))) {
+            let facts = record.and_then(|record| Some((record.events(), record.pending_facts()?)));
+            if let Some((events, facts)) = facts {
                 self.storage
-                    .run(|store| store.set_pending_facts(id, record.events(), &facts));
+                    .run(|store| store.set_pending_facts(id, events, &facts));
             }
         }
     }

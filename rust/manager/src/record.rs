@@ -120,7 +120,7 @@ const MAX_FACTS_BYTES: usize = 1024;
 struct PendingFacts<'a> {
     state: Cow<'a, str>,
     t_submit: f64,
-    /// Those into DEPEND, PRIORITY and SCHED; negative if the state was not entered.
+    /// The delays of DEPEND, PRIORITY and SCHED in seconds; negative if the state was not entered.
     delays: [f64; 3],
     flags: u32,
     urgency: u8,
@@ -306,7 +306,7 @@ impl Record {
             .into_iter()
             .find(|state| state.name() == facts.state);
         let state = state.ok_or_else(|| {
-            let text = format!("`{}` is no state of a pending job", facts.state);
+            let text = format!("`{}` is not the state of a pending job", facts.state);
             serde::de::Error::custom(text)
         })?;
         let [depend, priority, sched] = facts.delays.map(|delay| Delay(delay as f32));

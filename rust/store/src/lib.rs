@@ -818,6 +818,46 @@ impl Store {
         records::read(self.database.connection(), after, max, ended, histories)
     }
 
+    /// Stores the facts of a job after all events that it has in the store, in the place of earlier ones.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn set_pending_facts(&mut self, id: JobId, events: u32, text: &str) -> Result<(), Error> {
+        self.database
+            .write(
+                "cannot write the facts of a pending job",
+                pending_facts::SET,
+                params![key(id), events, text],
+            )
+            .map(drop)
+    }
+
+    /// Removes the facts of a job.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn remove_pending_facts(&mut self, id: JobId) -> Result<(), Error> {
+        self.database
+            .write(
+                "cannot remove the facts of a pending job",
+                pending_facts::DELETE,
+                [key(id); 2],
+            )
+            .map(drop)
+    }
+
+    /// The facts of a job that were stored last, if any were and they can be read.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn pending_facts(&self, id: JobId) -> Result<Option<PendingFacts>, Error> {
+        PendingFacts::read(self.database.connection(), key(id))
+            .map_err(|source| Error::new("cannot read the facts of a pending job", &source))
+    }
+
     /// Adds what a start and sums of usage need of ended jobs with the same queue and result. Their events are in the store.
     ///
     /// # Errors

@@ -105,7 +105,7 @@ pub struct Jobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Histories {
     Whole,
-    /// Those after the stored facts.
+    /// The events after the stored facts.
     SinceFacts,
 }
 
