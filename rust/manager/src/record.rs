@@ -109,8 +109,9 @@ impl Delay {
     }
 }
 
-/// The number of events after which the facts of a pending job are stored, and after each as many further ones.
-const EVENTS_PER_FACTS: u32 = 32;
+/// The number of events after which the facts of a pending job are stored, and after each as many further ones. Debug builds store
+/// them often, so that tests and simulation restart from them.
+const EVENTS_PER_FACTS: u32 = if cfg!(debug_assertions) { 6 } else { 32 };
 /// The greatest length of such facts in bytes: longer ones, of a long memo, follow from the events.
 const MAX_FACTS_BYTES: usize = 1024;
 
