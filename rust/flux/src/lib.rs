@@ -30,6 +30,7 @@ pub mod flags;
 pub mod guest_log;
 mod histogram;
 pub mod hooks;
+pub mod job_files;
 pub mod job_info;
 pub mod job_ingest;
 pub mod job_list;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use penstock_flux::RequestError;
+use penstock_flux::{RequestError, job_files};
 use penstock_idset::IdSet;
 use penstock_jobspec::copies::{self, CopyIds};
 use penstock_jobspec::job_id::JobId;
@@ -213,6 +213,8 @@ fn check_text(
         }
     }
     cx.queues.check_enabled(jobspec.queue())?;
+    // The execution service would reject them when the job starts.
+    job_files::read(&jobspec).map_err(invalid)?;
     let checked = checked(jobspec, &text, settings)?;
     let limit = policy::max_bytes(userid, settings);
     check_bytes(cx, checked.bytes(limit), userid)?;

@@ -43,6 +43,33 @@ fn an_invalid_submission_rejects_its_list() {
 }
 
 #[test]
+fn files_that_a_job_cannot_have_are_rejected_at_submission() {
+    let mut bench = Bench::new();
+    for (files, expected) in [
+        (json!([]), "attributes.system.files: expected an object"),
+        (
+            json!({"a/../x": {"data": "x"}}),
+            "file `a/../x`: expected a relative path without `..`",
+        ),
+        (
+            json!({"x": {"mode": 0o010_600}}),
+            "file `x`: mode 0o10600: expected a regular file, a directory or a link",
+        ),
+    ] {
+        let spec = jobspec(&json!({ "files": files }));
+        for submission in [
+            json!({"jobspec": spec}),
+            json!({"jobspec": spec, "cc": "1-2"}),
+        ] {
+            let out = bench.request("job-ingest.submit", &submission);
+            assert_eq!(rejection(&out), (22, expected.to_owned()));
+        }
+    }
+    let (id, _) = bench.submit(&json!({"files": {"x": {"mode": 0o100_600, "data": "x"}}}));
+    assert_eq!(bench.row(id)["state"], 8);
+}
+
+#[test]
 fn a_list_of_invalid_submissions_is_not_checked_to_its_end() {
     let mut bench = Bench::new();
     let list = json!({"jobs": vec![json!({"jobspec": {}}); 150]});

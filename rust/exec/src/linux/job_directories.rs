@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use penstock_flux::job_files::shorten;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchmod, fchown, mkdirat, openat, symlinkat,
@@ -27,7 +28,7 @@ use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::remove_directory::DirectoryRemover;
-use crate::service::{DirectoryOwner, FileContent, JobDirectory, JobFile, shorten};
+use crate::service::{DirectoryOwner, FileContent, JobDirectory, JobFile};
 use crate::types::JobId;
 
 /// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.

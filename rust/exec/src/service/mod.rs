@@ -113,7 +113,6 @@ use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, OutputPlace, ReaderId, Stream};
 pub use guests::GuestSettings;
-pub(crate) use job_directory::shorten;
 pub use job_directory::{
     DirectoryOwner, FileContent, JobDirectory, JobDirectoryPlaces, JobFile, job_directory,
 };

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use penstock_flux::job_files::{self, shorten};
 use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
@@ -14,9 +15,7 @@ use serde_json::Value;
 
 use super::effect::Stream;
 use super::guests::{self, Admitted};
-use super::job_directory::{
-    self, DirectoryOwner, JobDirectory, JobDirectoryPlaces, job_directory, shorten,
-};
+use super::job_directory::{DirectoryOwner, JobDirectory, JobDirectoryPlaces, job_directory};
 use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmi_server::{PmiServer, pmi_variables};
 use super::pmix_server::{Placement, TaskVariables};
@@ -308,7 +307,7 @@ fn planned_directory(
     jobspec: &ParsedJobspec,
     guest: Option<Admitted>,
 ) -> Result<Option<JobDirectory>, Note> {
-    let files = job_directory::files(jobspec)?;
+    let files = job_files::read(jobspec).map_err(String::from)?;
     let is_named = || {
         let words = jobspec.command().iter().map(String::as_str);
         let variables = jobspec.attribute("system.environment");

@@ -2,9 +2,9 @@
 
 use super::effect::Effect;
 use super::guests::Admitted;
-use super::job_directory::shorten;
 use super::state::Service;
 use crate::types::JobId;
+use penstock_flux::job_files::shorten;
 
 impl Service {
     /// Writes a line about a job, unless there were too many about its user. A long one is cut off.
