@@ -136,6 +136,16 @@ def test_the_times_of_a_job_are_in_order(flux):
         assert all(before <= after + 1e-5 for before, after in pairwise(times)), times
 
 
+def test_an_interactive_terminal_cannot_be_attached_read_only(flux):
+    assert flux("run", "-o", "pty.interactive", "echo", "hello").split() == ["hello"]
+    assert "typed" in flux("run", "-o", "pty.interactive", "head", "-1", stdin="typed\n")
+    job = flux("submit", "-o", "pty.interactive", "sleep", "inf").strip()
+    done = flux.run("job", "attach", "--read-only", job)
+    assert done.returncode == 1
+    assert "readonly" in done.stderr
+    flux("cancel", job)
+
+
 def test_a_batch_script_runs_in_a_child_instance_of_flux(flux):
     script = "#!/bin/sh\nflux getattr size; flux run -n2 echo task\n"
     (flux.directory / "script.sh").write_text(script)

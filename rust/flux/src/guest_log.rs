@@ -149,6 +149,9 @@ pub const TASKS_COMPLETE: &str = "complete";
 /// The execution has ended on all nodes.
 pub const EXECUTION_DONE: &str = "done";
 
+/// The topic of an interactive terminal, below the service of the job. Nothing answers there: clients of Flux then read the logs.
+pub const TERMINAL: &str = "pty.0";
+
 /// The context of `shell.init`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShellInit {
@@ -159,6 +162,9 @@ pub struct ShellInit {
     pub size: u64,
     /// The service that takes standard input: `SERVICE.stdin`.
     pub service: String,
+    /// The topic of an interactive terminal below the service: none if the job has no such terminal.
+    #[serde(rename = "pty", skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<&'static str>,
 }
 
 /// The context of `shell.start`.

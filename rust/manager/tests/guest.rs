@@ -123,6 +123,24 @@ fn the_log_of_an_execution_follows_from_the_events_of_the_job() {
 }
 
 #[test]
+fn the_log_of_an_execution_names_an_interactive_terminal() {
+    for (option, expected) in [
+        (json!({"interactive": 1}), json!("pty.0")),
+        (json!({"interactive": 0}), Value::Null),
+        (json!(1), Value::Null),
+    ] {
+        let mut bench = bench();
+        let attributes = json!({"shell": {"options": {"pty": option}}});
+        let (id, _) = bench.submit(&attributes);
+        let out = watch(&mut bench, id, "guest.exec.eventlog");
+        assert!(out.is_empty(), "it waits for the start");
+        bench.allocate(id);
+        let out = bench.exec(id, "start", &json!({}));
+        assert_eq!(events(&out)[2].1["pty"], expected);
+    }
+}
+
+#[test]
 fn the_tasks_of_a_job_are_counted_and_not_listed() {
     let mut bench = bench();
     let tasks = |count: u64| {

@@ -116,10 +116,16 @@ pub(crate) fn execution_events(cx: &mut Context, id: JobId, event: &Event) -> Ve
                 .get(id)
                 .and_then(|job| job.r())
                 .map_or(0, |r| r.nnodes());
+            let jobspec = jobspec(cx, id);
+            let interactive = jobspec
+                .as_ref()
+                .and_then(|jobspec| jobspec.attribute("system.shell.options.pty"))
+                .and_then(|terminal| terminal.get("interactive"));
             let init = ShellInit {
                 leader_rank: 0,
                 size: size as u64,
                 service: guest_log::shell_service(id),
+                terminal: is_set(interactive).then_some(guest_log::TERMINAL),
             };
             let tasks_by_node =
                 with_layout(cx, id, |layout| layout.tasks_by_node().collect::<Vec<_>>());
