@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,10 @@ class HeldSyncs:
         """Returns when a sync is held."""
         while True:
             await trio.lowlevel.wait_readable(self._waiting)
-            if os.read(self._waiting, 1):
-                return
+            # A process may have opened it for writing meanwhile, and has yet to write.
+            with suppress(BlockingIOError):
+                if os.read(self._waiting, 1):
+                    return
             # No process has it open for writing.
             await trio.lowlevel.checkpoint()
 
