@@ -343,7 +343,7 @@ impl Restored {
         self.census.enter_ended(class, end, job.name_hash, t_submit);
     }
 
-    /// The facts of a job by those that are stored and its events since, or by all its events.
+    /// Replays a job: the events since its stored facts if it has some, else all its events.
     fn replay_job(
         &mut self,
         job: &JobRecord,

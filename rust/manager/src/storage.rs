@@ -36,7 +36,7 @@ impl TextBytes for JobRow {
 impl TextBytes for JobRecord {
     fn text_bytes(&self) -> usize {
         let common = self.common_events.as_ref().map_or(0, |text| text.len());
-        self.row.text_bytes() + common + self.own_events.len()
+        self.row.text_bytes() + self.facts.text_bytes() + common + self.own_events.len()
     }
 }
 

@@ -99,7 +99,7 @@ fn check_job(
     }
 }
 
-/// Compares the stored facts of a job with those that its events give.
+/// Checks that the stored facts of a job are what its first events give.
 fn check_facts(
     job: &JobRecord,
     spec: &Arc<Spec>,

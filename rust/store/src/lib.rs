@@ -731,7 +731,7 @@ impl Store {
         read().map_err(|source: rusqlite::Error| Error::new("cannot read a job", &source))
     }
 
-    /// One job as [`jobs_to_restore`](Self::jobs_to_restore) reads it; `None` if there is none with this id.
+    /// Reads one job as [`jobs_to_restore`](Self::jobs_to_restore) does; `None` if the store has no job with this id.
     ///
     /// # Errors
     ///
